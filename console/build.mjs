@@ -1,5 +1,6 @@
 // Bundles the console: node console/build.mjs FOLDER. Names have hashes, so that a browser may keep each file for ever.
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { gzipSync } from "node:zlib";
 import { basename, join } from "node:path";
 import { build } from "esbuild";
 
@@ -38,6 +39,24 @@ await writeFile(
   page.replace("console.css", basename(entry[1].cssBundle)).replace("console.js", basename(entry[0])),
 );
 await writeFile(join(folder, "licenses.txt"), await licensesOf(Object.keys(metafile.inputs)));
+
+const first = firstOf(entry[0]).map((path) => join(root, path));
+const packed = await Promise.all(
+  [...first, join(root, entry[1].cssBundle)].map(async (path) => gzipSync(await readFile(path))),
+);
+console.log(
+  `${Math.round(packed.reduce((sum, { length }) => sum + length, 0) / 1000)} kB packed before the first page`,
+);
+
+/** The scripts that come with one, itself first. @param {string} path @returns {string[]} */
+function firstOf(path, found = new Set([path])) {
+  for (const { path: next, kind } of metafile.outputs[path]?.imports ?? []) {
+    if (kind !== "import-statement" || found.has(next)) continue;
+    found.add(next);
+    firstOf(next, found);
+  }
+  return [...found];
+}
 
 /** The licences of all packages that are in the bundle. @param {string[]} inputs */
 async function licensesOf(inputs) {

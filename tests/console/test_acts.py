@@ -42,7 +42,7 @@ def test_comment_is_edited_and_shown(lake: ShownLake, window: Visit, name: str) 
     page.get_by_role("dialog").get_by_label("Comment").fill("it's new")
     page.get_by_text("The same by command").click()
     command = page.get_by_label("the command", exact=True)
-    expect(command).to_have_text(f"duckicelake comment sales.{name} 'it'\\''s new'")
+    expect(command).to_have_text(f"duckicelake comment sales.{name} 'it'\\''s new' --uri {lake.uri}")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("p.comment")).to_have_text("it's new")
 

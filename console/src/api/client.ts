@@ -98,6 +98,18 @@ export async function readError(answer: Response): Promise<ApiError> {
   }
 }
 
+/** A key by which a request that is sent again takes effect once: a UUID of version 7 (RFC 9562). */
+export function createKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const view = new DataView(bytes.buffer);
+  view.setUint32(0, Math.floor(Date.now() / 2 ** 16));
+  view.setUint16(4, Date.now() % 2 ** 16);
+  view.setUint8(6, 0x70 | (view.getUint8(6) & 0x0f));
+  view.setUint8(8, 0x80 | (view.getUint8(8) & 0x3f));
+  const digits = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return digits.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
 interface Place {
   readonly warehouse?: string;
   readonly path?: unknown;

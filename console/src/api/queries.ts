@@ -53,11 +53,11 @@ export const namespaceQuery = (warehouse: string, namespace: readonly string[]) 
       get("/v1/namespaces/{namespace}", { warehouse, path: { namespace: apiNamespace(namespace) }, signal }),
   });
 
-export const tablesQuery = (warehouse: string, namespace: readonly string[]) =>
+const listQuery = (warehouse: string, namespace: readonly string[], kind: "tables" | "views") =>
   infiniteQueryOptions({
-    queryKey: [warehouse, "tables", namespace],
+    queryKey: [warehouse, kind, namespace],
     queryFn: ({ signal, pageParam }) =>
-      get("/v1/namespaces/{namespace}/tables", {
+      get(`/v1/namespaces/{namespace}/${kind}`, {
         warehouse,
         path: { namespace: apiNamespace(namespace) },
         query: { pageSize: PAGE_SIZE, pageToken: pageParam },
@@ -67,19 +67,10 @@ export const tablesQuery = (warehouse: string, namespace: readonly string[]) =>
     getNextPageParam: (page) => page["next-page-token"],
   });
 
-export const viewsQuery = (warehouse: string, namespace: readonly string[]) =>
-  infiniteQueryOptions({
-    queryKey: [warehouse, "views", namespace],
-    queryFn: ({ signal, pageParam }) =>
-      get("/v1/namespaces/{namespace}/views", {
-        warehouse,
-        path: { namespace: apiNamespace(namespace) },
-        query: { pageSize: PAGE_SIZE, pageToken: pageParam },
-        signal,
-      }),
-    initialPageParam: "",
-    getNextPageParam: (page) => page["next-page-token"],
-  });
+export const tablesQuery = (warehouse: string, namespace: readonly string[]) =>
+  listQuery(warehouse, namespace, "tables");
+
+export const viewsQuery = (warehouse: string, namespace: readonly string[]) => listQuery(warehouse, namespace, "views");
 
 const pathOf = ({ namespace, name }: Identifier) => ({ namespace: apiNamespace(namespace), table: name });
 
@@ -173,32 +164,41 @@ export interface HistoryFilter {
   readonly source?: string;
 }
 
-export const historyQuery = (
-  warehouse: string,
-  of: { namespace?: readonly string[]; table?: string; view?: string },
-  filter: HistoryFilter,
-  limit = 50,
-) =>
+interface HistoryOf {
+  readonly namespace?: readonly string[];
+  readonly table?: string;
+  readonly view?: string;
+}
+
+function askHistory(warehouse: string, of: HistoryOf, query: object, signal: AbortSignal) {
+  const namespace = apiNamespace(of.namespace ?? []);
+  const asked = { warehouse, query: query as never, signal };
+  if (of.table !== undefined) {
+    const path = { namespace, table: of.table };
+    return get("/v1/namespaces/{namespace}/tables/{table}/history", { ...asked, path });
+  }
+  if (of.view !== undefined) {
+    return get("/v1/namespaces/{namespace}/views/{view}/history", { ...asked, path: { namespace, view: of.view } });
+  }
+  if (of.namespace) return get("/v1/namespaces/{namespace}/history", { ...asked, path: { namespace } });
+  return get("/v1/history", asked);
+}
+
+export const historyQuery = (warehouse: string, of: HistoryOf, filter: HistoryFilter, limit = 50) =>
   infiniteQueryOptions({
     queryKey: [warehouse, "history", of, filter, limit],
-    queryFn: ({ signal, pageParam }) => {
-      const query = { limit, ...filter, ...(pageParam ? { before: pageParam } : {}) } as never;
-      const namespace = apiNamespace(of.namespace ?? []);
-      if (of.table !== undefined) {
-        const path = { namespace, table: of.table };
-        return get("/v1/namespaces/{namespace}/tables/{table}/history", { warehouse, path, query, signal });
-      }
-      if (of.view !== undefined) {
-        const path = { namespace, view: of.view };
-        return get("/v1/namespaces/{namespace}/views/{view}/history", { warehouse, path, query, signal });
-      }
-      if (of.namespace) {
-        return get("/v1/namespaces/{namespace}/history", { warehouse, path: { namespace }, query, signal });
-      }
-      return get("/v1/history", { warehouse, query, signal });
-    },
+    queryFn: ({ signal, pageParam }) =>
+      askHistory(warehouse, of, { limit, ...filter, ...(pageParam ? { before: pageParam } : {}) }, signal),
     initialPageParam: "",
     getNextPageParam: (page) => page["next-before"],
+  });
+
+/** The newest changes of a table, view or namespace, as they are at this moment. */
+export const newestChangesQuery = (warehouse: string, of: HistoryOf) =>
+  queryOptions({
+    queryKey: [warehouse, "newest changes", of],
+    queryFn: async ({ signal }) => (await askHistory(warehouse, of, { limit: 5 }, signal)).history,
+    staleTime: 0,
   });
 
 export const doctorQuery = (warehouse: string) =>

@@ -1,10 +1,11 @@
 // What was dropped and can still be brought back.
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { apiNamespace, quoteShell } from "../api/address.ts";
+import { apiNamespace } from "../api/address.ts";
 import type { Answer } from "../api/client.ts";
 import { droppedQuery } from "../api/queries.ts";
 import { ActDialog } from "../parts/Act.tsx";
+import { commandName, writeCommand } from "../parts/command.ts";
 import { Card, Head } from "../parts/Card.tsx";
 import { Empty, Loaded } from "../parts/Notice.tsx";
 import { Time } from "../parts/Time.tsx";
@@ -90,9 +91,11 @@ function Undrop({ warehouse, thing, close }: { warehouse: string; thing: Dropped
   const body = isNamespace
     ? { kind: thing.kind, id: thing.id }
     : { kind: thing.kind, id: thing.id, name: thing.name, ...(name === thing.name ? {} : { "new-name": name }) };
-  const kind = thing.kind === "table" ? "" : ` --kind ${thing.kind}`;
-  const as = isNamespace || name === thing.name ? "" : ` --as ${quoteShell(name)}`;
-  const option = warehouse === "duckicelake" ? "" : ` --warehouse ${quoteShell(warehouse)}`;
+  const levels = [...thing.namespace, ...(thing.name ? [thing.name] : [])];
+  const command = writeCommand("undrop", warehouse, [commandName(levels)], {
+    kind: thing.kind === "table" ? undefined : thing.kind,
+    as: isNamespace || name === thing.name ? undefined : name,
+  });
   return (
     <ActDialog
       title={`Bring back ${nameOf(thing)}`}
@@ -105,7 +108,7 @@ function Undrop({ warehouse, thing, close }: { warehouse: string; thing: Dropped
         values: { namespace: apiNamespace(thing.namespace) },
         body,
       }}
-      command={`duckicelake undrop ${quoteShell(nameOf(thing))}${kind}${as}${option}`}
+      command={command}
       close={close}
     >
       <p>

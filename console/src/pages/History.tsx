@@ -3,7 +3,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { historyQuery } from "../api/queries.ts";
 import { Card, Head } from "../parts/Card.tsx";
-import { HistoryList } from "../parts/HistoryList.tsx";
+import { HistoryList, OlderChanges } from "../parts/HistoryList.tsx";
 import { Empty, Loaded } from "../parts/Notice.tsx";
 import { useWarehouse } from "../shell/Frame.tsx";
 
@@ -50,18 +50,7 @@ export function History() {
             return <HistoryList warehouse={warehouse} entries={entries} />;
           }}
         </Loaded>
-        {query.hasNextPage ? (
-          <p className="inside">
-            <button
-              type="button"
-              className="button"
-              disabled={query.isFetchingNextPage}
-              onClick={() => void query.fetchNextPage()}
-            >
-              Older changes
-            </button>
-          </p>
-        ) : null}
+        <OlderChanges query={query} />
       </Card>
     </div>
   );

@@ -6,7 +6,7 @@ import type { ViewMetadata } from "../api/iceberg.ts";
 import { historyQuery, viewQuery } from "../api/queries.ts";
 import { Card, Head } from "../parts/Card.tsx";
 import { Code } from "../parts/Copy.tsx";
-import { HistoryList } from "../parts/HistoryList.tsx";
+import { HistoryList, OlderChanges } from "../parts/HistoryList.tsx";
 import { crumbsOf } from "../parts/links.tsx";
 import { Loaded } from "../parts/Notice.tsx";
 import { Properties } from "../parts/Properties.tsx";
@@ -87,7 +87,10 @@ function Changes(of: { warehouse: string; namespace: readonly string[]; view: st
     <Card title="History">
       <Loaded query={query}>
         {({ pages }) => (
-          <HistoryList warehouse={warehouse} entries={pages.flatMap((page) => page.history)} isNameShown={false} />
+          <>
+            <HistoryList warehouse={warehouse} entries={pages.flatMap((page) => page.history)} isNameShown={false} />
+            <OlderChanges query={query} />
+          </>
         )}
       </Loaded>
     </Card>

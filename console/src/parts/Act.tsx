@@ -1,11 +1,14 @@
 // An act, before it is done: what it will do, what it takes, and how to do the same by command and by HTTP.
-import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { type FormEvent, type ReactNode } from "react";
-import { quoteShell } from "../api/address.ts";
-import { post, remove, urlOf, writeJson } from "../api/client.ts";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { createContext, type FormEvent, type ReactNode, useContext, useRef, useState } from "react";
+import { type Identifier, quoteShell } from "../api/address.ts";
+import { ApiError, createKey, post, remove, urlOf, writeJson } from "../api/client.ts";
 import type { paths } from "../api/openapi";
+import { newestChangesQuery } from "../api/queries.ts";
+import { currentToken } from "../api/session.ts";
 import { Code } from "./Copy.tsx";
 import { Dialog } from "./Dialog.tsx";
+import { HistoryList } from "./HistoryList.tsx";
 import { Trouble } from "./Notice.tsx";
 
 export interface Request {
@@ -17,80 +20,203 @@ export interface Request {
   readonly body?: unknown;
 }
 
-export function sendRequest({ method, path, warehouse, values, query, body }: Request): Promise<unknown> {
+/** Sends it. key: whatever is sent again with it takes effect once. */
+export function sendRequest({ method, path, warehouse, values, query, body }: Request, key?: string): Promise<unknown> {
   const asked = {
     warehouse,
     ...(values ? { path: values } : {}),
     ...(query ? { query } : {}),
     ...(body === undefined ? {} : { body }),
+    ...(key ? { headers: { "Idempotency-Key": key } } : {}),
   };
   return method === "POST" ? post(path as never, asked as never) : remove(path as never, asked as never);
 }
 
+const TOKEN = "DUCKICELAKE_CLIENT_TOKEN";
+
 /** The request as curl sends it. */
 function writeCurl({ method, path, warehouse, values, query, body }: Request): string {
   const url = quoteShell(urlOf(path, { warehouse, path: values, query }));
-  if (body !== undefined) return `curl ${url} --json ${quoteShell(writeJson(body))}`;
-  return `curl -X ${method} ${url}`;
+  const login = currentToken() === null ? "" : ` -H "Authorization: Bearer $${TOKEN}"`;
+  const verb = method === "POST" && body !== undefined ? "" : ` -X ${method}`;
+  return `curl${verb} ${url}${login}${body === undefined ? "" : ` --json ${quoteShell(writeJson(body))}`}`;
 }
 
-export function ActDialog({
-  title,
-  verb,
-  isDangerous = false,
-  isReady = true,
-  request,
-  command,
-  close,
-  done,
-  children,
-}: {
-  title: string;
-  verb: string;
-  isDangerous?: boolean;
-  isReady?: boolean;
-  request: Request;
-  command: string;
-  close: () => void;
-  done?: () => void;
-  children: ReactNode;
-}) {
-  const client = useQueryClient();
-  const act = useMutation({
-    mutationFn: () => sendRequest(request),
-    onSuccess: async () => {
-      close();
-      // Where the page is left, what it showed may be gone: it isn't asked again, and the next page asks for itself.
-      await client.invalidateQueries({ queryKey: [request.warehouse], refetchType: done ? "none" : "active" });
-      done?.();
-    },
-  });
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    if (isReady && !act.isPending) act.mutate();
-  };
+/** What went wrong, and the field that it belongs to. */
+const Refusal = createContext<{ readonly error: unknown; readonly place: string | null }>({ error: null, place: null });
+
+/** The server's words about a field, below it. */
+export function FieldTrouble({ at }: { at: string }) {
+  const { error, place } = useContext(Refusal);
+  if (place !== at || !(error instanceof Error)) return null;
   return (
-    <Dialog label={title} close={close}>
-      <form onSubmit={submit}>
+    <p className="field-trouble" role="alert">
+      {error.message}
+    </p>
+  );
+}
+
+/** Whose history says who was faster. */
+export interface Changed {
+  readonly namespace: readonly string[];
+  readonly table?: string;
+  readonly view?: string;
+}
+
+export const ofTable = ({ namespace, name }: Identifier): Changed => ({ namespace, table: name });
+
+interface ActProps {
+  readonly title: string;
+  readonly verb: string;
+  readonly isDangerous?: boolean;
+  readonly isReady?: boolean;
+  readonly isWide?: boolean;
+  readonly request: Request;
+  readonly command: string;
+  readonly close: () => void;
+  /** Called with the answer. What is asked of the warehouse is then not asked again here: the page is left. */
+  readonly done?: (answer: unknown) => void;
+  /** The warehouse of whose pages the act changes what they show. */
+  readonly touches?: string;
+  /** The body as the page shows it, where it has what is secret. */
+  readonly shown?: unknown;
+  /** Names of fields, each with the errors that belong to it. The first that fits has the error below it. */
+  readonly places?: Readonly<Record<string, RegExp>>;
+  readonly changed?: Changed;
+  readonly children: ReactNode;
+}
+
+export function ActDialog(act: ActProps) {
+  const { title, verb, isDangerous = false, isReady = true, request, close, children } = act;
+  const { mutation, submit, isOvertaken, lookAgain, opened } = useAct(act);
+  const error: unknown = mutation.error;
+  const place = error instanceof ApiError && !isOvertaken ? findPlace(error, act.places ?? {}) : null;
+  return (
+    <Dialog label={title} close={close} className={act.isWide ? "wide" : undefined}>
+      <form onSubmit={submit} noValidate>
         <h2>{title}</h2>
-        {children}
-        {act.error ? <Trouble error={act.error} /> : null}
-        <details>
-          <summary>The same by command and by HTTP</summary>
-          <div className="stack tight">
-            <Code text={command} what="the command" isWrapped />
-            <Code text={writeCurl(request)} what="the request" isWrapped />
-          </div>
-        </details>
+        <Refusal.Provider value={{ error, place }}>{children}</Refusal.Provider>
+        {isOvertaken ? (
+          <Overtaken warehouse={request.warehouse} changed={act.changed} opened={opened} lookAgain={lookAgain} />
+        ) : error && place === null ? (
+          <Trouble error={error} />
+        ) : null}
+        <Same command={act.command} request={"shown" in act ? { ...request, body: act.shown } : request} />
         <div className="ends">
           <button type="button" className="button" onClick={close}>
             Leave it
           </button>
-          <button className={isDangerous ? "button danger" : "button primary"} disabled={!isReady || act.isPending}>
-            {act.isPending ? "Working…" : verb}
+          <button
+            className={isDangerous ? "button danger" : "button primary"}
+            disabled={!isReady || mutation.isPending || isOvertaken}
+          >
+            {mutation.isPending ? "Working…" : verb}
           </button>
         </div>
       </form>
     </Dialog>
   );
+}
+
+/** The act with a key: a second click, or another try after no answer, is the same request and takes effect once. */
+function useAct({ request, close, done, touches = request.warehouse, isReady = true }: ActProps) {
+  const client = useQueryClient();
+  const [opened, setOpened] = useState(() => Date.now());
+  const kept = useRef<{ text: string; key: string } | null>(null);
+  const isSending = useRef(false);
+  const mutation = useMutation({
+    mutationFn: () => {
+      const text = writeJson(request);
+      if (kept.current?.text !== text) kept.current = { text, key: createKey() };
+      return sendRequest(request, kept.current.key);
+    },
+    onSuccess: async (answer) => {
+      close();
+      // Where the page is left, what it showed may be gone: it isn't asked again, and the next page asks for itself.
+      await client.invalidateQueries({ queryKey: [touches], refetchType: done ? "none" : "active" });
+      done?.(answer);
+    },
+    onError: (error) => {
+      if (error instanceof ApiError && error.status >= 400 && error.status < 500) kept.current = null;
+    },
+    onSettled: () => {
+      isSending.current = false;
+    },
+  });
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    if (!isReady || isSending.current) return;
+    isSending.current = true;
+    mutation.mutate();
+  };
+  const lookAgain = async () => {
+    await client.invalidateQueries({ queryKey: [touches] });
+    setOpened(Date.now());
+    mutation.reset();
+  };
+  const failed: unknown = mutation.error;
+  const isOvertaken = failed instanceof ApiError && failed.status === 409 && failed.type === "CommitFailedException";
+  return { mutation, submit, isOvertaken, lookAgain, opened };
+}
+
+function findPlace(error: ApiError, places: Readonly<Record<string, RegExp>>): string | null {
+  if (error.status < 400 || error.status >= 500 || error.status === 401 || error.status === 403) return null;
+  return Object.entries(places).find(([, pattern]) => pattern.test(error.message))?.[0] ?? null;
+}
+
+/** Another writer was faster: who it was, and a way to see what there is now. What was typed stays. */
+function Overtaken({
+  warehouse,
+  changed,
+  opened,
+  lookAgain,
+}: {
+  warehouse: string;
+  changed: Changed | undefined;
+  opened: number;
+  lookAgain: () => Promise<void>;
+}) {
+  const { data } = useQuery({ ...newestChangesQuery(warehouse, changed ?? { namespace: [] }), enabled: !!changed });
+  const newer = (data ?? []).filter(({ timestamp }) => Date.parse(timestamp) >= opened);
+  const shown = newer.length > 0 ? newer : (data ?? []).slice(0, 1);
+  return (
+    <div className="notice trouble" role="alert">
+      <strong>Another writer was faster</strong>
+      <p>Nothing was changed. What you typed is still here.</p>
+      {shown.length > 0 ? <HistoryList warehouse={warehouse} entries={shown} isNameShown={false} /> : null}
+      <button type="button" className="button" onClick={() => void lookAgain()}>
+        Look at what there is now
+      </button>
+    </div>
+  );
+}
+
+function Same({ command, request }: { command: string; request: Request }) {
+  return (
+    <details>
+      <summary>The same by command and by HTTP</summary>
+      <div className="stack tight">
+        <Code text={command} what="the command" isWrapped />
+        <Code text={writeCurl(request)} what="the request" isWrapped />
+        {currentToken() === null ? null : (
+          <p className="quiet small">
+            Both take the token of the variable <code>{TOKEN}</code>.
+          </p>
+        )}
+      </div>
+    </details>
+  );
+}
+
+/** What the server says that an act would do, without doing it. */
+export function DryRun<T>({ request, children }: { request: Request; children: (answer: T) => ReactNode }) {
+  const { data, error, isFetching } = useQuery({
+    queryKey: [request.warehouse, "dry run", request.path, request.values, request.query, request.body],
+    queryFn: async () => (await sendRequest(request)) as T,
+    retry: false,
+    staleTime: 0,
+  });
+  if (error) return <Trouble error={error} />;
+  if (data === undefined) return <p className="banner good">{isFetching ? "Asking what it would do…" : ""}</p>;
+  return children(data);
 }

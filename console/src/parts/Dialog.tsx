@@ -8,7 +8,7 @@ export function Dialog({
   children,
 }: {
   label: string;
-  className?: string;
+  className?: string | undefined;
   close: () => void;
   children: ReactNode;
 }) {

@@ -8,6 +8,29 @@ import { Time } from "./Time.tsx";
 
 export type HistoryEntry = Answer<"/v1/history", "get">["history"][number];
 
+interface History {
+  readonly hasNextPage: boolean;
+  readonly isFetchingNextPage: boolean;
+  readonly fetchNextPage: () => unknown;
+}
+
+/** Asks for the page before the oldest change that is shown, while there is one. */
+export function OlderChanges({ query }: { query: History }) {
+  if (!query.hasNextPage) return null;
+  return (
+    <p className="inside">
+      <button
+        type="button"
+        className="button"
+        disabled={query.isFetchingNextPage}
+        onClick={() => void query.fetchNextPage()}
+      >
+        Older changes
+      </button>
+    </p>
+  );
+}
+
 export function HistoryList({
   warehouse,
   entries,

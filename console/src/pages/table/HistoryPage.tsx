@@ -1,7 +1,7 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { historyQuery } from "../../api/queries.ts";
 import { Card } from "../../parts/Card.tsx";
-import { HistoryList } from "../../parts/HistoryList.tsx";
+import { HistoryList, OlderChanges } from "../../parts/HistoryList.tsx";
 import { Empty, Loaded } from "../../parts/Notice.tsx";
 import type { TablePageProps } from "./Table.tsx";
 
@@ -16,18 +16,7 @@ export function HistoryPage({ warehouse, table }: TablePageProps) {
           return (
             <>
               <HistoryList warehouse={warehouse} entries={entries} isNameShown={false} />
-              {query.hasNextPage ? (
-                <div className="inside">
-                  <button
-                    type="button"
-                    className="button"
-                    disabled={query.isFetchingNextPage}
-                    onClick={() => void query.fetchNextPage()}
-                  >
-                    Older changes
-                  </button>
-                </div>
-              ) : null}
+              <OlderChanges query={query} />
             </>
           );
         }}

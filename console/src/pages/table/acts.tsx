@@ -1,14 +1,13 @@
 // What can be done to a table. Each act says first what it will do.
-import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { type ReactNode, useState } from "react";
-import { apiNamespace, joinIdentifier, quoteShell, splitName } from "../../api/address.ts";
+import { useState } from "react";
+import { apiNamespace, joinIdentifier, splitName } from "../../api/address.ts";
 import { LargeInteger } from "../../api/client.ts";
 import type { Snapshot } from "../../api/iceberg.ts";
-import { ActDialog, type Request, sendRequest } from "../../parts/Act.tsx";
+import { ActDialog, DryRun, ofTable, type Request } from "../../parts/Act.tsx";
+import { commandName, writeCommand } from "../../parts/command.ts";
 import { formatAbsolute, formatCount, plural } from "../../parts/format.ts";
 import { Menu } from "../../parts/Menu.tsx";
-import { Trouble } from "../../parts/Notice.tsx";
 import type { TablePageProps } from "./Table.tsx";
 
 interface ActProps extends TablePageProps {
@@ -52,13 +51,9 @@ function requestOf({ warehouse, table }: TablePageProps, act: "" | "/restore" | 
   };
 }
 
-/** The table as commands have it, with the warehouse if that isn't the first. */
-function wordOf({ table }: TablePageProps): string {
-  return quoteShell([...table.namespace, table.name].join("."));
-}
-
-function optionOf({ warehouse }: TablePageProps): string {
-  return warehouse === "duckicelake" ? "" : ` --warehouse ${quoteShell(warehouse)}`;
+/** The command of a verb on the table. */
+function commandOf({ warehouse, table }: TablePageProps, verb: string, given: readonly string[] = [], options = {}) {
+  return writeCommand(verb, warehouse, [commandName([...table.namespace, table.name]), ...given], options);
 }
 
 function Comment({ close, ...of }: ActProps) {
@@ -71,7 +66,8 @@ function Comment({ close, ...of }: ActProps) {
       title="Edit the comment"
       verb="Save"
       request={{ ...requestOf(of, ""), body: { requirements: [], updates: [update] } }}
-      command={`duckicelake comment ${wordOf(of)} ${quoteShell(text) || "''"}${optionOf(of)}`}
+      command={commandOf(of, "comment", [text])}
+      changed={ofTable(of.table)}
       close={close}
     >
       <label className="field">
@@ -89,7 +85,8 @@ function Flush({ close, ...of }: ActProps) {
       title="Write rows to files"
       verb="Write"
       request={requestOf(of, "/rows/flush")}
-      command={`duckicelake flush ${wordOf(of)}${optionOf(of)}`}
+      command={commandOf(of, "flush")}
+      changed={ofTable(of.table)}
       close={close}
     >
       <p>
@@ -147,7 +144,8 @@ function MakeReference({ close, ...of }: ActProps) {
       verb="Make it"
       isReady={isReady}
       request={{ ...requestOf(of, ""), body: { requirements: [requirement], updates: [update] } }}
-      command={`duckicelake refs create ${wordOf(of)} ${quoteShell(name || "NAME")} --at ${id}${type === "tag" ? " --tag" : ""}${optionOf(of)}`}
+      command={commandOf(of, "refs create", [name || "NAME"], { at: id, tag: type === "tag" })}
+      changed={ofTable(of.table)}
       close={close}
     >
       <p>A tag keeps a snapshot from expiry, under a name. A branch can also be written to.</p>
@@ -170,19 +168,6 @@ function MakeReference({ close, ...of }: ActProps) {
   );
 }
 
-/** What the server says that an act would do, without doing it. */
-function DryRun<T>({ request, show }: { request: Request; show: (answer: T) => ReactNode }) {
-  const { data, error, isFetching } = useQuery({
-    queryKey: [request.warehouse, "dry run", request.path, request.values, request.body],
-    queryFn: async () => (await sendRequest(request)) as T,
-    retry: false,
-    staleTime: 0,
-  });
-  if (error) return <Trouble error={error} />;
-  if (data === undefined) return <p className="banner good">{isFetching ? "Asking what it would do…" : ""}</p>;
-  return <p className="banner good">{show(data)}</p>;
-}
-
 interface Restored {
   readonly "files-added": number;
   readonly "files-removed": number;
@@ -203,7 +188,8 @@ function Restore({ close, ...of }: ActProps) {
       verb="Restore"
       isReady={id !== ""}
       request={{ ...request, body: { to: id } }}
-      command={`duckicelake restore ${wordOf(of)} --to ${id}${optionOf(of)}`}
+      command={commandOf(of, "restore", [], { to: id })}
+      changed={ofTable(of.table)}
       close={close}
     >
       <p>
@@ -212,16 +198,15 @@ function Restore({ close, ...of }: ActProps) {
       </p>
       <SnapshotField snapshots={snapshots} value={id} choose={setId} />
       {id ? (
-        <DryRun<Restored>
-          request={{ ...request, body: { to: id, "dry-run": true } }}
-          show={(would) => (
-            <>
+        <DryRun<Restored> request={{ ...request, body: { to: id, "dry-run": true } }}>
+          {(would) => (
+            <p className="banner good">
               {plural(would["rows-added"], "row")} would come back, {formatCount(would["rows-removed"])} would go;{" "}
               {plural(would["files-added"], "file")} would come, {formatCount(would["files-removed"])} go.
               {would["changes-definition"] ? " Columns or partitions change, too." : ""}
-            </>
+            </p>
           )}
-        />
+        </DryRun>
       ) : (
         <p className="banner">There is no earlier snapshot.</p>
       )}
@@ -242,7 +227,8 @@ function Expire({ close, ...of }: ActProps) {
       verb="Expire"
       isDangerous
       request={{ ...request, body }}
-      command={`duckicelake expire ${wordOf(of)} --older-than ${days}d${optionOf(of)}`}
+      command={commandOf(of, "expire", [], { "older-than": `${days}d` })}
+      changed={ofTable(of.table)}
       close={close}
     >
       <p>
@@ -259,10 +245,13 @@ function Expire({ close, ...of }: ActProps) {
           onChange={({ target }) => setDays(Math.max(0, Math.min(36_500, Math.round(target.valueAsNumber || 0))))}
         />
       </label>
-      <DryRun<{ snapshots: number; left: number }>
-        request={{ ...request, body: { ...body, "dry-run": true } }}
-        show={({ snapshots, left }) => `${plural(snapshots, "snapshot")} would go, ${formatCount(left)} stay.`}
-      />
+      <DryRun<{ snapshots: number; left: number }> request={{ ...request, body: { ...body, "dry-run": true } }}>
+        {({ snapshots, left }) => (
+          <p className="banner good">
+            {plural(snapshots, "snapshot")} would go, {formatCount(left)} stay.
+          </p>
+        )}
+      </DryRun>
     </ActDialog>
   );
 }
@@ -284,7 +273,8 @@ function Rename({ close, ...of }: ActProps) {
         warehouse: of.warehouse,
         body: { source: of.table, destination },
       }}
-      command={`duckicelake rename table ${wordOf(of)} ${quoteShell(levels.join("."))}${optionOf(of)}`}
+      command={commandOf(of, "rename table", [commandName(levels)])}
+      changed={ofTable(of.table)}
       close={close}
       done={() =>
         void navigate({
@@ -315,7 +305,8 @@ function Drop({ close, ...of }: ActProps) {
       isDangerous
       isReady={typed === of.table.name}
       request={{ ...requestOf(of, ""), method: "DELETE" }}
-      command={`duckicelake drop table ${wordOf(of)}${optionOf(of)}`}
+      command={commandOf(of, "drop table")}
+      changed={ofTable(of.table)}
       close={close}
       done={() => void navigate({ to: "/w/$warehouse/dropped", params: { warehouse: of.warehouse } })}
     >

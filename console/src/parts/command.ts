@@ -1,0 +1,37 @@
+// Commands that do what an act does, as a shell takes them: with the address of this server, and a warehouse if it isn't the first.
+import { FIRST_WAREHOUSE, quoteShell, serverUrl } from "../api/address.ts";
+
+/** A name as commands have it: `sales.orders`, and a level of other letters in backticks. */
+export function commandName(levels: readonly string[]): string {
+  return levels.map((level) => (/[.`]|^-/.test(level) ? `\`${level.replaceAll("`", "``")}\`` : level)).join(".");
+}
+
+type Options = Readonly<Record<string, string | boolean | undefined>>;
+
+/**
+ * The command of a verb, as `create table`, with what it takes. An option that is true has no value; one that is false,
+ * empty or undefined is left out.
+ */
+export function writeCommand(verb: string, warehouse: string, given: readonly string[], options: Options = {}): string {
+  const uri = serverUrl.replace(/\/$/, "");
+  const place: Options = { ...options, warehouse: warehouse === FIRST_WAREHOUSE ? undefined : warehouse, uri };
+  const written = Object.entries(place).flatMap(([name, value]) => {
+    if (value === undefined || value === false || value === "") return [];
+    if (value === true) return [`--${name}`];
+    return [value.startsWith("-") ? `--${name}=${quoteShell(value)}` : `--${name} ${quoteShell(value)}`];
+  });
+  const words = given.map(quoteShell);
+  const isOdd = given.some((word) => word.startsWith("-"));
+  const parts = isOdd ? [...written, "--", ...words] : [...words, ...written];
+  return ["duckicelake", verb, ...parts].join(" ");
+}
+
+/** A column as clauses of `duckicelake alter` have it. */
+export function quoteColumn(path: readonly string[]): string {
+  return path.map((level) => (/^[a-z_]\w*$/i.test(level) ? level : `\`${level.replaceAll("`", "``")}\``)).join(".");
+}
+
+/** A text in single quotes, as clauses of `duckicelake alter` have it. */
+export function quoteText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}
