@@ -1,6 +1,6 @@
-"""Write `duckicelake/client/async_lake.py`: the client for asyncio, from the one for threads, so that both are alike.
+"""Write the client for asyncio, `async_lake.py` and `async_table.py` of `duckicelake/client`, from the one for threads.
 
-.venv/bin/python -m scripts.async_client           writes it
+.venv/bin/python -m scripts.async_client           writes them
 """
 
 import ast
@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "duckicelake" / "client"
-TARGET = FOLDER / "async_lake.py"
-SOURCES = (("table", "Table"), ("table", "View"), ("lake", "Lake"))
-HEADER = '''"""The client of a lake for asyncio: `Lake`, `Table` and `View`, whose methods run in threads.
+TARGETS = {
+    "async_table.py": (("table", "Table"), ("table", "View")),
+    "async_lake.py": (("lake", "Lake"),),
+}
+BASES = {"Lake": (("activity", "LakeActivity"),)}
+"""Classes whose methods a class inherits, and which stand behind its own."""
+TABLE_HEADER = '''"""Tables and views of a lake for asyncio: the methods of `Table` and `View` in threads.
 
-    async with connect_async("http://localhost:8181") as lake:
-        print([one async for one in lake.list("zoo")])
-
-`scripts/async_client.py` writes this file from `lake.py` and `table.py`.
+`scripts/async_client.py` writes this file from `table.py`.
 """
 
 from __future__ import annotations
@@ -27,57 +28,77 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from duckicelake.client.diff import TableDiff
-from duckicelake.client.lake import Lake, connect
-from duckicelake.client.models import (
-    CatalogObject,
-    ColumnMetrics,
-    FileInfo,
-    FoundName,
-    Json,
-    ObjectKind,
-    PartitionInfo,
-    TableInfo,
-    TableSize,
-    ViewInfo,
-)
-from duckicelake.client.query_result import QueryInfo, QueryPage, PlanInfo, QueryResult
-from duckicelake.client.operations import CallerInfo, DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
+from duckicelake.client.models import ColumnMetrics, FileInfo, Json, PartitionInfo, TableInfo, ViewInfo
+from duckicelake.client.operations import AppendInfo, ExpireInfo, FlushInfo, RestoreInfo
+from duckicelake.client.scan_cost import ExplanationInfo
 from duckicelake.client.table import Table, View
-from duckicelake.client.upkeep import AuditRecord, CheckResult, OrphanInfos
 
 _CHUNK_ITEMS: Final = 1000
 """Items of an iterator that one call in a thread brings."""
 Item = TypeVar("Item")
 
 
-def connect_async(uri: str | None = None, **options: Any) -> AsyncLake:
-    """Connect as `duckicelake.connect` does, with the same options."""
-    return AsyncLake(connect(uri, **options))
-
-
-async def _iterate(items: Iterator[Item]) -> AsyncIterator[Item]:
+async def iterate(items: Iterator[Item], chunk_items: int = _CHUNK_ITEMS) -> AsyncIterator[Item]:
     """Iterate in threads: what comes next may be another request."""
-    while chunk := await to_thread(lambda: list(islice(items, _CHUNK_ITEMS))):
+    while chunk := await to_thread(lambda: list(islice(items, chunk_items))):
         for item in chunk:
             yield item
 '''
+LAKE_HEADER = '''"""The client of a lake for asyncio: the methods of `Lake` in threads.
+
+    async with connect_async("http://localhost:8181") as lake:
+        print([one async for one in lake.list("zoo")])
+
+`scripts/async_client.py` writes this file from `lake.py` and `activity.py`.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Self
+
+from duckicelake.client.activity import Time
+from duckicelake.client.async_table import AsyncTable, AsyncView, iterate
+from duckicelake.client.changes import ChangeInfo, EventInfo, EventPage, JobInfo
+from duckicelake.client.lake import Lake, connect
+from duckicelake.client.lineage import LineageDirection, LineageInfo
+from duckicelake.client.models import CatalogObject, FoundName, Json, ObjectKind, TableInfo, TableSize, ViewInfo
+from duckicelake.client.operations import CallerInfo, DroppedInfo, UndropInfo
+from duckicelake.client.query_result import PlanInfo, QueryInfo, QueryPage, QueryResult
+from duckicelake.client.upkeep import AuditRecord, CheckResult, OrphanInfos, UpkeepInfo
+
+
+def connect_async(uri: str | None = None, **options: Any) -> AsyncLake:
+    """Connect as `duckicelake.connect` does, with the same options."""
+    return AsyncLake(connect(uri, **options))
+'''
+HEADERS = {"async_table.py": TABLE_HEADER, "async_lake.py": LAKE_HEADER}
 WRAPPED = {"Table": "AsyncTable", "View": "AsyncView"}
+WAITING = {"events"}
+"""Iterators whose next item may not be there yet: each is a call of its own."""
 
 
-def write_client() -> str:
-    """Write the module's text."""
-    parts = [HEADER]
-    for module, name in SOURCES:
-        tree = ast.parse((FOLDER / f"{module}.py").read_text())
-        found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-        parts.append("\n".join(write_class(found)))
-    return format_code("\n\n".join(parts))
+def write_client(target: str) -> str:
+    """Write a module's text."""
+    parts = [HEADERS[target]]
+    for module, name in TARGETS[target]:
+        bases = [find_class(*base) for base in BASES.get(name, ())]
+        parts.append("\n".join(write_class(find_class(module, name), bases)))
+    return format_code("\n\n".join(parts), target)
 
 
-def write_class(source: ast.ClassDef) -> Iterator[str]:
+def find_class(module: str, name: str) -> ast.ClassDef:
+    tree = ast.parse((FOLDER / f"{module}.py").read_text())
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def write_class(source: ast.ClassDef, bases: list[ast.ClassDef]) -> Iterator[str]:
     """Write the class that runs another's methods in threads."""
     first, *_ = (ast.get_docstring(source) or "").splitlines()
     yield f"class Async{source.name}:"
@@ -88,7 +109,7 @@ def write_class(source: ast.ClassDef) -> Iterator[str]:
         yield "    async def __aexit__(self, *_: object) -> None:\n        await to_thread(self.sync.close)\n"
     else:
         yield "\n    @property\n    def name(self) -> str:\n        return self.sync.name\n"
-    for node in source.body:
+    for node in [*source.body, *(node for base in bases for node in base.body)]:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.name not in {"name", "close"}:
             yield from write_method(node)
 
@@ -110,7 +131,8 @@ def write_method(node: ast.FunctionDef) -> Iterator[str]:
     yield f"\n    {kind} {node.name}({arguments}) -> {result}:"
     yield f'        """{first}"""'
     if returned.startswith("Iterator["):
-        yield f"        return _iterate({call.replace(', ', '(', 1) if ', ' in call else call + '('}))"
+        made = f"{call.replace(', ', '(', 1) if ', ' in call else call + '('})"
+        yield f"        return iterate({made}{', 1' if node.name in WAITING else ''})"
     elif is_lazy:
         yield f"        return {WRAPPED[returned]}({call.replace(', ', '(', 1)}))"
     else:
@@ -120,11 +142,11 @@ def write_method(node: ast.FunctionDef) -> Iterator[str]:
         yield f"        {'' if returned == 'None' else 'return '}{kept}"
 
 
-def format_code(text: str) -> str:
+def format_code(text: str, target: str) -> str:
     """Format as ruff does."""
     for command in (["check", "--fix", "--select", "I,F401,UP037", "--quiet"], ["format", "--quiet"]):
         ran = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET), "-"],
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(FOLDER / target), "-"],
             input=text,
             capture_output=True,
             text=True,
@@ -135,7 +157,8 @@ def format_code(text: str) -> str:
 
 
 def main() -> None:
-    TARGET.write_text(write_client())
+    for target in TARGETS:
+        (FOLDER / target).write_text(write_client(target))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
 import duckicelake
-from duckicelake.client.schema_text import parse_columns, parse_partition_fields
 from duckicelake.client.writer import Writer
 from duckicelake.rest.connection import Connection
 from scripts.demo_job.server import own_environment, running_lake
@@ -75,9 +74,9 @@ def mask(picture: str) -> str:
 def _fill(uri: str) -> None:
     with duckicelake.connect(uri) as lake:
         lake.create_namespace("shop")
-        columns = parse_columns("id long not null, region string, amount decimal(9, 2) comment 'Net, in euros.'")
-        lake.create_table("shop.orders", columns, partition_spec=parse_partition_fields("region", columns))
-        lake.create_table("shop.customers", parse_columns("id long not null, name string"))
+        columns = "id long not null, region string, amount decimal(9, 2) comment 'Net, in euros.'"
+        lake.create_table("shop.orders", columns, partition_by="region")
+        lake.create_table("shop.customers", "id long not null, name string")
     with Writer("shop.orders", Connection(uri)) as writer:
         for number, (region, amount) in enumerate(_ORDERS):
             writer.append({"id": number, "region": region, "amount": amount})

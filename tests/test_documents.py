@@ -18,7 +18,7 @@ COMMANDS = typer.main.get_command(app).list_commands(None)
 RUN_BY = {
     README: "tests/engines/test_snippets.py",
     "docs/clients.md": "tests/engines/test_snippets.py",
-    "docs/commands.md": "tests/client/test_lake.py",
+    "docs/client.md": "tests/client/test_lake.py",
     "docs/delta.md": "tests/delta/duckdb/test_read_delta.py",
     "docs/governance.md": "tests/cli/test_governance.py",
     "docs/lineage.md": "tests/lineage/duckdb/test_snippet.py",

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
-import orjson
 import typer
 
 from duckicelake.cli.console.command import JsonOption, LakeOption, one_line_errors
+from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from duckicelake.catalog.scan_explanation import FileTotals, PartitionCost, ScanExplanation
     from duckicelake.client.lake import Lake
+    from duckicelake.client.scan_cost import ExplanationInfo, FileSums, PartitionReadInfo
 
 EXAMPLES: Final = (
     "duckicelake explain sales.orders --where \"day = DATE '2026-11-01' AND customer_id = 42\"",
@@ -51,28 +50,28 @@ def explain(
     from duckicelake.catalog.context.page import parse_full_name
     from duckicelake.catalog.scan_explanation import ExplainQuery, explain_table_scan
     from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.client.records import parse_record
+    from duckicelake.client.scan_cost import ExplanationInfo
     from duckicelake.settings.sources import read_settings
 
     with open_lake(read_settings({"lake": lake}), "explain") as services:
         found = explain_table_scan(services, *parse_full_name(name), ExplainQuery(where, at=at))
-    _print(found, as_json=as_json)
+    _print(parse_record(ExplanationInfo, found.to_json()), as_json=as_json)
 
 
 def explain_over_rest(lake: Lake, name: str, where: str | None, at: str | None, as_json: bool) -> None:
     """Explain a scan by the server."""
-    from duckicelake.catalog.scan_explanation import ScanExplanation
-
-    _print(ScanExplanation.model_validate(lake.table(name).explain(where, at)), as_json=as_json)
+    _print(lake.table(name).explain(where, at), as_json=as_json)
 
 
-def _print(found: ScanExplanation, *, as_json: bool) -> None:
+def _print(found: ExplanationInfo, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(orjson.dumps(found.to_json()).decode() + "\n")
+        print_json(found)
     else:
         _print_tables(found)
 
 
-def _print_tables(found: ScanExplanation) -> None:
+def _print_tables(found: ExplanationInfo) -> None:
     from duckicelake.cli.console.terminal import make_printable, print_whole_words
 
     for part in (_build_totals(found), _build_columns(found), _build_partitions(found)):
@@ -93,7 +92,7 @@ def _build_table(*headings: str, left: int = 1) -> Table:
     return table
 
 
-def _build_totals(found: ScanExplanation) -> Table:
+def _build_totals(found: ExplanationInfo) -> Table:
     table = _build_table(found.table, "files", "size", "rows")
     pruned = found.pruned
     fields = ", ".join(pruned.partition_fields)
@@ -113,7 +112,7 @@ def _build_totals(found: ScanExplanation) -> Table:
     return table
 
 
-def _build_columns(found: ScanExplanation) -> Table:
+def _build_columns(found: ExplanationInfo) -> Table:
     from duckicelake.cli.console.terminal import make_printable
 
     table = _build_table(
@@ -131,7 +130,7 @@ def _build_columns(found: ScanExplanation) -> Table:
     return table
 
 
-def _build_partitions(found: ScanExplanation) -> Table:
+def _build_partitions(found: ExplanationInfo) -> Table:
     table = _build_table("partition", "files", "of", "size", "rows")
     if found.partitions_total < 2 and not any(cost.partition for cost in found.partitions):
         return table
@@ -142,14 +141,14 @@ def _build_partitions(found: ScanExplanation) -> Table:
     return table
 
 
-def _format_partition(cost: PartitionCost) -> str:
+def _format_partition(cost: PartitionReadInfo) -> str:
     from duckicelake.cli.console.terminal import make_printable
 
     fields = ", ".join(f"{name}={'null' if value is None else value}" for name, value in cost.partition.items())
     return make_printable(fields or "unpartitioned").plain
 
 
-def _build_notes(found: ScanExplanation) -> Iterator[str]:
+def _build_notes(found: ExplanationInfo) -> Iterator[str]:
     if found.snapshot_id is None:
         yield "The table has no snapshot: there is nothing to read."
         return
@@ -168,7 +167,7 @@ def _build_notes(found: ScanExplanation) -> Iterator[str]:
             )
 
 
-def _format_totals(totals: FileTotals) -> tuple[str, str, str]:
+def _format_totals(totals: FileSums) -> tuple[str, str, str]:
     from rich.filesize import decimal
 
     return f"{totals.files:,}", decimal(totals.bytes), f"{totals.rows:,}"

@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import UTC
 from functools import partial
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import orjson
 import typer
 
 from duckicelake.cli.console.command import JsonOption, LakeOption, one_line_errors
 
 if TYPE_CHECKING:
     from duckicelake.catalog.context.services import Services
-    from duckicelake.changelog.entries import LogPosition, WantedChanges
-    from duckicelake.changelog.history import HistoryEntry, HistoryQuery
+    from duckicelake.changelog.entries import LoggedChange, LogPosition, WantedChanges
+    from duckicelake.changelog.history import HistoryQuery
+    from duckicelake.client.changes import ChangeInfo
     from duckicelake.client.lake import Lake
     from duckicelake.client.upkeep import AuditRecord
     from duckicelake.lake.side_tables.audit import AuditEntry, AuditFilter
@@ -99,37 +100,31 @@ def history_over_rest(
 
     if prune_older_than is not None:
         raise BadInputError("--prune-older-than needs the lake itself: give --lake")
-    after, before = (None if text is None else parse_time(text).isoformat() for text in (since, until))
-    filters = {"kind": kind, "principal": principal, "engine": engine, "source": source, "until": before}
+    read = partial(
+        lake.history,
+        name or "",
+        kinds=kind.split(",") if kind else (),
+        since=None if since is None else parse_time(since),
+        until=None if until is None else parse_time(until),
+        principal=principal,
+        engine=engine,
+        source=source,
+        page_size=min(limit, _MAX_FOLLOWED_CHANGES),
+    )
     with suppress(KeyboardInterrupt) if follow else nullcontext():
-        _print_remote_history(lake, name or "", filters | {"since": after}, limit, as_json=as_json, follow=follow)
+        found = list(islice(read(), limit))[::-1]
+        _print(found, as_json=as_json)
+        while follow:
+            time.sleep(_PAUSE_SECONDS)
+            new = _take_until(islice(read(), _MAX_FOLLOWED_CHANGES), found[-1].position if found else None)
+            if new:
+                _print(new, as_json=as_json, heading=False)
+                found = new
 
 
-def _print_remote_history(
-    lake: Lake, name: str, filters: dict[str, str | None], limit: int, *, as_json: bool, follow: bool
-) -> None:
-    found = _read_remote_history(lake, name, filters, limit, None)
-    _print(found, as_json=as_json)
-    while follow:
-        time.sleep(_PAUSE_SECONDS)
-        last = found[-1].position if found else None
-        new = _read_remote_history(lake, name, filters, _MAX_FOLLOWED_CHANGES, last)
-        if new:
-            _print(new, as_json=as_json, heading=False)
-            found = new
-
-
-def _read_remote_history(
-    lake: Lake, name: str, filters: dict[str, str | None], limit: int, after: str | None
-) -> list[HistoryEntry]:
-    """Read the newest changes after a position, the newest last."""
-    from itertools import islice, takewhile
-
-    from duckicelake.changelog.history import HistoryEntry
-
-    newest = islice(lake.history(name, limit=min(limit, _MAX_FOLLOWED_CHANGES), **filters), limit)
-    found = takewhile(lambda entry: entry["position"] != after, newest)
-    return [HistoryEntry.model_validate(entry) for entry in found][::-1]
+def _take_until(newest: Iterable[ChangeInfo], position: str | None) -> list[ChangeInfo]:
+    """Take changes, the newest first, until one at a position; return them the newest last."""
+    return list(takewhile(lambda change: change.position != position, newest))[::-1]
 
 
 def _print_history(settings: Settings, name: str | None, query: HistoryQuery, *, as_json: bool, follow: bool) -> None:
@@ -138,7 +133,7 @@ def _print_history(settings: Settings, name: str | None, query: HistoryQuery, *,
     Raises NoSuchTableError, InvalidRequestError, UnavailableError, StartupError where there is no lake.
     """
     from duckicelake.changelog.entries import END_POSITION, read_latest, read_newest_position
-    from duckicelake.changelog.history import build_entry, parse_wanted, resolve_full_name
+    from duckicelake.changelog.history import parse_wanted, resolve_full_name
     from duckicelake.changelog.writer import write_all_changes
     from duckicelake.cli.wiring.services import open_lake
 
@@ -150,7 +145,7 @@ def _print_history(settings: Settings, name: str | None, query: HistoryQuery, *,
                 wanted = resolve_full_name(cursor, wanted, name)
             found = read_latest(cursor, END_POSITION, query.limit, wanted)
             last = read_newest_position(cursor)
-        _print([build_entry(change) for change in reversed(found)], as_json=as_json)
+        _print(list(map(_build_change, reversed(found))), as_json=as_json)
         while follow:
             time.sleep(_PAUSE_SECONDS)
             last = _print_new(services, wanted, last, as_json=as_json)
@@ -158,7 +153,6 @@ def _print_history(settings: Settings, name: str | None, query: HistoryQuery, *,
 
 def _print_new(services: Services, wanted: WantedChanges, after: LogPosition, *, as_json: bool) -> LogPosition:
     from duckicelake.changelog.entries import read_changes, read_newest_position
-    from duckicelake.changelog.history import build_entry
     from duckicelake.changelog.writer import write_all_changes
 
     write_all_changes(services)
@@ -166,22 +160,30 @@ def _print_new(services: Services, wanted: WantedChanges, after: LogPosition, *,
         found = read_changes(cursor, after, _MAX_FOLLOWED_CHANGES, wanted)
         last = found[-1].position if len(found) == _MAX_FOLLOWED_CHANGES else read_newest_position(cursor)
     if found:
-        _print([build_entry(change) for change in found], as_json=as_json, heading=False)
+        _print(list(map(_build_change, found)), as_json=as_json, heading=False)
     return max(after, last)
 
 
-def _print(entries: Sequence[HistoryEntry], *, as_json: bool, heading: bool = True) -> None:
-    from duckicelake.cli.console.terminal import print_rows
+def _build_change(change: LoggedChange) -> ChangeInfo:
+    """Build what the server answers for a change."""
+    from duckicelake.changelog.history import build_entry
+    from duckicelake.client.changes import ChangeInfo
+    from duckicelake.client.records import parse_record
+
+    return parse_record(ChangeInfo, build_entry(change).to_json())
+
+
+def _print(entries: Sequence[ChangeInfo], *, as_json: bool, heading: bool = True) -> None:
+    from duckicelake.cli.console.terminal import print_json, print_rows
 
     if as_json:
-        for entry in entries:
-            sys.stdout.write(orjson.dumps(entry.to_json()).decode() + "\n")
+        print_json(*entries)
         sys.stdout.flush()
         return
     print_rows(_COLUMNS, map(_build_cells, entries), right=(0,), has_headings=heading)
 
 
-def _build_cells(entry: HistoryEntry) -> Sequence[str]:
+def _build_cells(entry: ChangeInfo) -> Sequence[str]:
     what = entry.resource
     return (
         str(entry.version),
@@ -197,7 +199,7 @@ def _build_cells(entry: HistoryEntry) -> Sequence[str]:
     )
 
 
-def _format_operation(entry: HistoryEntry) -> str:
+def _format_operation(entry: ChangeInfo) -> str:
     """Format the operation with the parameters that no other column shows."""
     parameters = [
         f"{name}={_format_value(value)}" for name, value in entry.parameters.items() if name not in ("to", "requests")
@@ -208,7 +210,7 @@ def _format_operation(entry: HistoryEntry) -> str:
 def _format_value(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 AUDIT_EXAMPLES: Final = (

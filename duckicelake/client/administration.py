@@ -14,14 +14,13 @@ from duckicelake.client.governance import (
     PrincipalInfo,
     PrincipalKind,
     ProfileInfo,
-    ReasonInfo,
     SecretInfo,
     TaggedColumnInfo,
     WarehouseContents,
     WarehouseInfo,
-    parse_record,
 )
 from duckicelake.client.models import Json, format_schema
+from duckicelake.client.records import parse_record
 from duckicelake.errors import BadInputError
 from duckicelake.rest.client import CatalogClient, encode_segment
 
@@ -234,8 +233,7 @@ class Administrator:
         """Say whether a principal may do something with an object, and what decides that."""
         query = {"principal": principal, "action": action, "on": target, "scopes": scopes, "groups": groups}
         answer = self._client.get(_path("warehouses", warehouse, "decision"), _drop_none(query))
-        by = [parse_record(ReasonInfo, one) for one in answer["by"]]
-        return parse_record(DecisionInfo, answer | {"by": by})
+        return parse_record(DecisionInfo, answer)
 
     def add_policy(
         self,

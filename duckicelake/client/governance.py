@@ -1,14 +1,11 @@
 """What governs a server as its administrators read it: principals, secrets, issuers, warehouses, grants, policies."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, TypeVar
-
-from duckicelake.client.models import Json
+from typing import Final, Literal
 
 PrincipalKind = Literal["user", "service", "group", "role"]
 KINDS: Final[tuple[PrincipalKind, ...]] = ("user", "service", "group", "role")
-Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +181,3 @@ class TaggedColumnInfo:
     object: str
     column: str
     is_live: bool
-
-
-def parse_record(kind: type[Record], answer: Json) -> Record:
-    """Parse an object of the management API, whose names are those of the class in kebab-case."""
-    values = {}
-    for one in fields(kind):  # type: ignore[arg-type]  # it is a dataclass
-        value = answer.get(one.name.replace("_", "-"))
-        if value is not None and "datetime" in str(one.type):
-            value = datetime.fromisoformat(value)
-        values[one.name] = tuple(value) if isinstance(value, list) else value
-    return kind(**values)

@@ -1,19 +1,11 @@
-"""Look at a lake over REST, and change it: with a URL and a token alone.
-
-import duckicelake
-
-lake = duckicelake.connect("http://localhost:8181")
-for one in lake.list("zoo"):
-print(one.kind, one.name)
-print(lake.table("zoo.birds").load().columns)
-"""
+"""Look at a lake over REST, and change it: with a URL and a token alone. docs/client.md shows how."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Final, Self
+from typing import Final, Self
 
+from duckicelake.client.activity import LakeActivity
 from duckicelake.client.alteration import build_view
 from duckicelake.client.models import (
     CatalogObject,
@@ -21,13 +13,11 @@ from duckicelake.client.models import (
     Json,
     ObjectKind,
     TableInfo,
-    TableSize,
     ViewInfo,
     build_name,
     parse_found,
-    parse_size,
 )
-from duckicelake.client.operations import CallerInfo, DroppedInfo, UndropInfo, parse_caller, parse_dropped, parse_undrop
+from duckicelake.client.operations import DroppedInfo, UndropInfo, parse_dropped, parse_undrop
 from duckicelake.client.query_result import (
     ARROW_STREAM,
     GRACE_SECONDS,
@@ -38,10 +28,10 @@ from duckicelake.client.query_result import (
     QueryPage,
     QueryResult,
     parse_plan,
-    parse_query,
 )
-from duckicelake.client.table import Table, View, read_history
-from duckicelake.client.upkeep import AuditRecord, CheckResult, OrphanInfos, parse_audit, parse_check, parse_orphans
+from duckicelake.client.records import parse_record
+from duckicelake.client.schema_text import parse_columns, parse_partition_fields, parse_sort_fields
+from duckicelake.client.table import Table, View
 from duckicelake.errors import MissingTableError
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 from duckicelake.rest.connection import Connection
@@ -50,8 +40,6 @@ from duckicelake.rest.names import Namespace, parse_name, parse_table
 from duckicelake.rest.profiles import read_connection
 
 _MAX_SUGGESTIONS: Final = 3
-_UPKEEP_SECONDS: Final = 3600.0
-"""Timeout of requests that look at each file of the lake."""
 
 
 def connect(
@@ -93,7 +81,7 @@ def connect(
     return Lake(connection)
 
 
-class Lake:
+class Lake(LakeActivity):
     """A lake behind its catalog's REST API. Threads may share it.
 
     Names are as in SQL: `sales.orders`, a level with dots in backticks. Methods raise the errors of
@@ -138,24 +126,6 @@ class Lake:
         levels = parse_name(namespace)
         for name in self.client.views(levels):
             yield build_name(levels, name)
-
-    def sizes(self, namespace: str = "") -> Iterator[TableSize]:
-        """Yield how large the tables of a namespace and of those below it are, or of the whole lake.
-
-        Nothing where the catalog is another one: Iceberg's REST API has no such route.
-        """
-        if self.client.is_duckicelake():
-            yield from map(parse_size, self.statistics(namespace))
-
-    def statistics(self, namespace: str = "", table: str = "") -> Iterator[Json]:
-        """Yield what decides about the upkeep of a table, or of the tables of a namespace and of those below it.
-
-        JSON of the route `/pipeline/v1/tables`. table: its name in the namespace, without it.
-        """
-        query = {"namespace": "\x1f".join(parse_name(namespace))} if namespace else {}
-        query |= {"table": table} if table else {}
-        for page in self.client.pages(self.client.own("pipeline", "tables"), query):
-            yield from page["tables"]
 
     def search(self, text: str, namespace: str = "") -> Iterator[FoundName]:
         """Yield what holds a text, in any case: in its name, its comment, its columns or their comments.
@@ -223,10 +193,39 @@ class Lake:
         near = [] if name in names else get_close_matches(name, names, n=_MAX_SUGGESTIONS)
         return f"; did you mean {' or '.join(near)}?" if near else ""
 
-    def create_table(self, name: str, schema: Json, **options: Any) -> Table:
-        """Create a table. schema: Iceberg's, as JSON. options: others of CreateTableRequest, with `_` for `-`."""
+    def create_table(
+        self,
+        name: str,
+        schema: str | Json,
+        *,
+        partition_by: str = "",
+        order_by: str = "",
+        location: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Create an empty table.
+
+        Args:
+            name: in a namespace that exists.
+            schema: columns, as `id long not null, name string`; or Iceberg's schema, as JSON.
+            partition_by: fields, as `day(time), bucket(16, id)`.
+            order_by: fields, as `region, time desc nulls last`.
+            location: its folder; None: one in the warehouse.
+            properties: of the table.
+
+        Raises:
+            BadInputError, JobConflictError: it exists already.
+
+        """
         namespace, last = parse_table(name)
-        body = {"name": last, "schema": schema} | {key.replace("_", "-"): value for key, value in options.items()}
+        columns = parse_columns(schema) if isinstance(schema, str) else schema
+        body: dict[str, Json] = {"name": last, "schema": columns, "properties": dict(properties or {})}
+        if partition_by:
+            body["partition-spec"] = parse_partition_fields(partition_by, columns)
+        if order_by:
+            body["write-order"] = parse_sort_fields(order_by, columns)
+        if location is not None:
+            body["location"] = location
         self.client.change("POST", self.client.iceberg("namespaces", encode_namespace(namespace), "tables"), body)
         return Table(self.client, namespace, last)
 
@@ -289,74 +288,6 @@ class Lake:
         path = self.client.iceberg("namespaces", encode_namespace(namespace), "undrop")
         return parse_undrop(self.client.change("POST", path, given))
 
-    def history(self, name: str = "", **filters: Any) -> Iterator[Json]:
-        """Yield what changed in the lake, a namespace or a table, newest first, as JSON of the route.
-
-        filters: kind, since, until, principal, engine, source.
-        """
-        levels = parse_name(name) if name else ()
-        path = ["namespaces", encode_namespace(levels)] if levels else []
-        if len(levels) > 1 and not self.client.namespace_exists(levels):
-            path = ["namespaces", encode_namespace(levels[:-1]), "tables", encode_segment(levels[-1])]
-        yield from read_history(self.client, self.client.iceberg(*path, "history"), filters)
-
-    def whoami(self) -> CallerInfo:
-        """Return who the caller is for this server: principal, groups, roles, scopes, what it may do."""
-        return parse_caller(self.client.get(self.client.iceberg("whoami")))
-
-    def audit(
-        self,
-        *,
-        limit: int = 100,
-        after: int = 0,
-        since: datetime | None = None,
-        principal: str | None = None,
-        resource: str | None = None,
-        operation: str | None = None,
-        result: str | None = None,
-    ) -> Sequence[AuditRecord]:
-        """Return the newest entries of the audit trail, the newest last. after: only those behind this entry's id."""
-        filters = {"principal": principal, "resource": resource, "operation": operation, "result": result}
-        filters["since"] = None if since is None else since.isoformat()
-        query = {"limit": str(limit), "after": str(after)} | {key: one for key, one in filters.items() if one}
-        return [*map(parse_audit, self.client.get(self.client.iceberg("audit"), query)["entries"])]
-
-    def doctor(self, *, has_files: bool = True) -> Sequence[CheckResult]:
-        """Have the server examine the lake; return all findings. has_files: look for each data file in the store."""
-        query = {"files": str(has_files).lower()}
-        answer = self.client.get(self.client.iceberg("doctor"), query, seconds=_UPKEEP_SECONDS)
-        return [*map(parse_check, answer["findings"])]
-
-    def orphans(self, older_than: datetime) -> OrphanInfos:
-        """List files last written before a moment that no table needs. Nothing is deleted."""
-        query = {"older-than": older_than.isoformat()}
-        return parse_orphans(self.client.get(self.client.iceberg("orphans"), query, seconds=_UPKEEP_SECONDS))
-
-    def delete_orphans(self, locations: Sequence[str], older_than: datetime) -> Sequence[str]:
-        """Delete files that `orphans` listed, at most 10,000; return those that were orphans still, and are gone."""
-        body = {"files": list(locations), "older-than": older_than.isoformat()}
-        gone: list[str] = self.client.change("DELETE", self.client.iceberg("orphans"), body, seconds=_UPKEEP_SECONDS)[
-            "files"
-        ]
-        return gone
-
-    def jobs(self, name: str = "", **filters: str) -> Iterator[Json]:
-        """Yield jobs of the pipeline, newest first, as JSON: all, or those on a table. filters: kind, result."""
-        query = dict(filters)
-        if name:
-            namespace, query["table"] = parse_table(name)
-            query["namespace"] = "\x1f".join(namespace)
-        for page in self.client.pages(self.client.own("pipeline", "jobs"), query):
-            yield from page["jobs"]
-
-    def lineage(self, node: str, **options: Any) -> Json:
-        """Return what a table, or a column as `sales.orders#amount`, comes from and what comes from it, as JSON.
-
-        options: direction (upstream, downstream, both), depth, at, columns (true or false), limit.
-        """
-        query = {key: str(value) for key, value in options.items() if value is not None}
-        return self.client.get(self.client.own("lineage", "graph"), {"node": node, **query})
-
     def sql(
         self,
         statement: str,
@@ -401,11 +332,12 @@ class Lake:
 
     def queries(self) -> Sequence[QueryInfo]:
         """Return the caller's queries of the last minutes, or everyone's for an administrator; the newest first."""
-        return [parse_query(query) for query in self.client.get(self.client.own("sql", "queries"))["queries"]]
+        answer = self.client.get(self.client.own("sql", "queries"))
+        return [parse_record(QueryInfo, query) for query in answer["queries"]]
 
     def query(self, query_id: str) -> QueryInfo:
         """Return how far a query is."""
-        return parse_query(self.client.get(self.client.own("sql", "queries", encode_segment(query_id))))
+        return parse_record(QueryInfo, self.client.get(self.client.own("sql", "queries", encode_segment(query_id))))
 
     def cancel_query(self, query_id: str) -> None:
         """Cancel a query; one that has ended stays ended."""

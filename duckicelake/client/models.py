@@ -296,19 +296,6 @@ def parse_found(found: Json) -> FoundName:
     return FoundName(found["kind"], name, found.get("comment"), tuple(found["matched"]), tuple(found["columns"]))
 
 
-def parse_size(statistics: Json) -> TableSize:
-    """Parse a table of the route `/pipeline/v1/tables`."""
-    changed = statistics.get("current-ms")
-    return TableSize(
-        build_name(tuple(statistics["namespace"]), statistics["table"]),
-        statistics["records"] - statistics["deleted"] + statistics["inlined-rows"],
-        statistics["files"],
-        statistics["bytes"],
-        None if changed is None else _parse_time(changed),
-        statistics["inlined-rows"],
-    )
-
-
 def quote_sql_name(namespace: Namespace, name: str) -> str:
     """Quote the name of a table or view for DuckDB's SQL, in which a nested namespace is one name."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in (format_schema(namespace), name))

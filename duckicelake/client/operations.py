@@ -1,9 +1,26 @@
-"""What the server answers of operations and of the caller: restore, expire, flush, undrop, whoami."""
+"""What the server answers of operations and of the caller: append, restore, expire, flush, undrop, whoami."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from duckicelake.client.models import Json, ObjectKind, build_name
+
+
+@dataclass(frozen=True, slots=True)
+class RowIdRange:
+    """Row ids that follow each other. first: None if there are none."""
+
+    first: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendInfo:
+    """Appended rows. snapshot_id: that has them, DuckLake's, or of a branch Iceberg's; None if there were none."""
+
+    snapshot_id: int | None
+    rows: int
+    row_ids: RowIdRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,13 +46,6 @@ class QueryInfo:
     seconds: float
 
 
-def parse_query(query: Json) -> QueryInfo:
-    """Parse an entry of the list of queries."""
-    started = datetime.fromisoformat(query["started"])
-    names = ("principal", "statement", "state", "progress", "rows", "seconds")
-    return QueryInfo(query_id=query["query-id"], started=started, **{name: query.get(name) for name in names})
-
-
 @dataclass(frozen=True, slots=True)
 class ScanInfo:
     """What a query reads of a table at most, by the catalog's statistics; numbers are None where it has none.

@@ -18,7 +18,9 @@ from duckicelake.client.models import (
     build_name,
     sum_partitions,
 )
-from duckicelake.client.operations import ExpireInfo, FlushInfo, RestoreInfo, parse_restore
+from duckicelake.client.operations import AppendInfo, ExpireInfo, FlushInfo, RestoreInfo, parse_restore
+from duckicelake.client.records import parse_record
+from duckicelake.client.scan_cost import ExplanationInfo
 from duckicelake.errors import BadInputError
 from duckicelake.properties import CONSTRAINT_PREFIX
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
@@ -173,12 +175,13 @@ class Table(_Relation):
             raise BadInputError(f"{branch} can't be fast-forwarded to {to}: {to} doesn't descend from it")
         self.set_ref(branch, "branch", new, replaced=old)
 
-    def append(self, rows: Sequence[Mapping[str, Json]], *, branch: str | None = None) -> Json:
-        """Append rows, all or none, to `main` or to another branch; return the snapshot and how many, as JSON.
+    def append(self, rows: Sequence[Mapping[str, Json]], *, branch: str | None = None) -> AppendInfo:
+        """Append rows, all or none, to `main` or to another branch.
 
         For many rows and streams of them there is `Writer`.
         """
-        return self._client.change("POST", self._path("rows"), list(rows), {"branch": branch} if branch else None)
+        query = {"branch": branch} if branch else None
+        return parse_record(AppendInfo, self._client.change("POST", self._path("rows"), list(rows), query))
 
     def set_column_comment(self, column: str, comment: str | None) -> None:
         """Set or remove the comment of a top-level column. Raises BadInputError if there is no such column."""
@@ -216,10 +219,6 @@ class Table(_Relation):
         done = self._client.change("POST", self._path("expire"), body)
         return ExpireInfo(done["snapshots"], done["left"], done["keeps-files"])
 
-    def history(self, **filters: str) -> Iterator[Json]:
-        """Yield what changed in the table, newest first, as JSON. filters: as of `Lake.history`."""
-        yield from read_history(self._client, self._path("history"), filters)
-
     def diff(
         self, since: int | str | None = None, until: int | str | None = None, *, max_files: int = 1000
     ) -> TableDiff:
@@ -232,9 +231,9 @@ class Table(_Relation):
         query = {key: str(value) for key, value in named.items() if value is not None}
         return parse_diff(self._client.get(self._path("diff"), query), self.load().column_names)
 
-    def explain(self, where: str | None = None, at: str | None = None) -> Json:
-        """Return what a filter would read, as JSON. where: a condition in DuckDB's SQL."""
-        return self._client.post(self._path("explain"), {"where": where, "at": at})
+    def explain(self, where: str | None = None, at: str | None = None) -> ExplanationInfo:
+        """Return what a filter would read. where: a condition in DuckDB's SQL; None: all rows."""
+        return parse_record(ExplanationInfo, self._client.post(self._path("explain"), {"where": where, "at": at}))
 
     def clone(self, name: str, *, at: str | None = None, with_history: bool = False) -> "Table":
         """Clone the table, or what it was at a snapshot, time, branch or tag, under another name."""
@@ -254,9 +253,9 @@ class Table(_Relation):
         """Drop the table. is_purge: delete its files, too."""
         self._client.change("DELETE", self._path(), query={"purgeRequested": "true"} if is_purge else None)
 
-    def unregister(self) -> Json:
-        """Take the table out of the catalog; return where its metadata is. Its files stay."""
-        return self._client.change("POST", self._path("unregister"), {})
+    def unregister(self) -> str:
+        """Take the table out of the catalog; return where its metadata.json is. Its files stay."""
+        return str(self._client.change("POST", self._path("unregister"), {})["metadata-location"])
 
     def _commit(self, requirements: list[Json], updates: list[Json]) -> None:
         self._client.change("POST", self._path(), {"requirements": requirements, "updates": updates})
@@ -288,17 +287,6 @@ class View(_Relation):
     def drop(self) -> None:
         """Drop the view."""
         self._client.change("DELETE", self._path())
-
-
-def read_history(client: CatalogClient, path: str, filters: Mapping[str, Any]) -> Iterator[Json]:
-    """Yield the entries of a history route, page by page."""
-    query = {key: str(value) for key, value in filters.items() if value is not None}
-    while True:
-        page = client.get(path, query)
-        yield from page["history"]
-        if page.get("next-before") is None:
-            return
-        query["before"] = str(page["next-before"])
 
 
 def _resolve(info: TableInfo, at: int | str | None) -> int:

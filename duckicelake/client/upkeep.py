@@ -1,9 +1,11 @@
-"""What the server answers of a lake's upkeep: the audit trail, findings of `doctor`, files that no table needs."""
+"""What the server answers of a lake's upkeep: the audit trail, findings, files that no table needs, statistics."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
-from duckicelake.client.models import Json
+from duckicelake.client.models import Json, TableSize, build_name
+from duckicelake.rest.names import Namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +53,53 @@ class OrphanInfos:
     doubt: str | None
 
 
-def parse_audit(entry: Json) -> AuditRecord:
-    """Parse an entry of the route `/v1/audit`."""
-    return AuditRecord(
-        entry["id"],
-        datetime.fromisoformat(entry["at"]),
-        entry["principal"],
-        entry["address"],
-        entry["request-id"],
-        entry["operation"],
-        entry["resource"],
-        entry["result"],
-        entry.get("snapshot-id"),
-        entry.get("detail"),
-        entry.get("client"),
-    )
+@dataclass(frozen=True, slots=True)
+class UpkeepInfo:
+    """What decides about the upkeep of a table. Sizes are bytes, times milliseconds since the epoch.
 
+    Attributes:
+        policies: what properties, options and settings come to.
+        records, deleted: rows of data files, and how many of them are deleted.
+        by_deleted_tenths: how many files have lost a tenth of their rows or more, two tenths, … nine tenths.
+        small_by_partition: in how many partitions there are so many files under 3/4 of the target size.
 
-def parse_check(found: Json) -> CheckResult:
-    """Parse a finding of the route `/v1/doctor`."""
-    return CheckResult(found["name"], found["ok"], found["detail"], found["advice"])
+    """
 
+    namespace: Namespace
+    table: str
+    format_version: int | None
+    location: str | None
+    target_size: int
+    policies: Mapping[str, str]
+    files: int
+    bytes: int
+    records: int
+    deleted: int
+    files_with_deletes: int
+    delete_files: int
+    unsorted_bytes: int
+    by_deleted_tenths: tuple[int, ...]
+    small_by_partition: Mapping[str, int]
+    small_files: int
+    small_bytes: int
+    inlined_rows: int
+    inlined_oldest_ms: int | None
+    snapshots: int
+    oldest_ms: int | None
+    current_ms: int | None
+    described_ms: int | None
+    cleaned_ms: int | None
+    manifests: int
+    small_manifests: int
 
-def parse_orphans(answer: Json) -> OrphanInfos:
-    """Parse the answer of the route `/v1/orphans`."""
-    files = (OrphanInfo(f["location"], f["bytes"], datetime.fromisoformat(f["modified"])) for f in answer["files"])
-    return OrphanInfos(tuple(files), answer["unlisted"], answer.get("doubt"))
+    @property
+    def size(self) -> TableSize:
+        """How large the table is."""
+        return TableSize(
+            build_name(self.namespace, self.table),
+            self.records - self.deleted + self.inlined_rows,
+            self.files,
+            self.bytes,
+            None if self.current_ms is None else datetime.fromtimestamp(self.current_ms / 1000, UTC),
+            self.inlined_rows,
+        )

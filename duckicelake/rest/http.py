@@ -39,7 +39,7 @@ from duckicelake.rest.outbound import OutboundGuard, open_guarded_pool, parse_ou
 TIMEOUT_SECONDS: Final = 60.0
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 PIPELINE_AGENT: Final = "duckicelake-pipeline"
-"""The User-Agent of the pipeline; the catalog's history shows it."""
+"""The User-Agent of the pipeline's jobs, which makes `pipeline` their source in the catalog's history."""
 READ_TIMEOUT_SECONDS: Final = 120.0
 BUSY_STATUSES: Final = frozenset({408, 429, 502, 503, 504})
 """Statuses of a server that may serve the same request soon."""
@@ -290,7 +290,7 @@ def send_json(
         CatalogUnreachableError: no response within so many seconds.
 
     """
-    headers = {"Accept": "application/json", "User-Agent": PIPELINE_AGENT, **(named or {})}
+    headers = {"Accept": "application/json", **(named or {})}
     data = None
     if form is not None:
         data, headers["Content-Type"] = urlencode(form).encode(), "application/x-www-form-urlencoded"

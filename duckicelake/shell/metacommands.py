@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from duckicelake.cli import flush, history, snapshots
 from duckicelake.cli.catalog import changes, description, session
-from duckicelake.cli.catalog.connection import suggest_names
+from duckicelake.cli.catalog.connection import format_time, suggest_names
 from duckicelake.cli.console.terminal import print_json, print_rows
 from duckicelake.errors import BadInputError
 from duckicelake.shell.file_copy import copy_rows
@@ -23,7 +23,6 @@ ArgumentKind = Literal["", "namespace", "object", "format", "profile", "file"]
 Words = Sequence[str]
 _WATCH_SECONDS: Final = 2.0
 _HISTORY_ENTRIES: Final = 50
-_NODES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +146,20 @@ def _list_history(shell: Interpreter, words: Words, _plus: bool) -> None:
 
 def _show_lineage(shell: Interpreter, words: Words, _plus: bool) -> None:
     rest = shell.find_duckicelake(r"\lineage")
-    graph = rest.client.get(rest.client.own("lineage", "graph"), {"node": words[0], "limit": str(_NODES)})
-    names = {node["id"]: node["name"] for node in graph["nodes"]}
-    with shell.output.describe() as is_json:
+    with suggest_names(rest, words[0]), shell.output.describe() as is_json:
+        graph = rest.lineage(words[0])
         if is_json:
             print_json(graph)
             return
+        names = {node.id: node.full_name for node in graph.nodes}
         rows = [
             (
-                names[edge["source"]],
-                names[edge["target"]],
-                edge["job"]["name"] if edge.get("job") else "",
-                edge["last-seen"][:19].replace("T", " "),
+                names[edge.source],
+                names[edge.target],
+                "" if edge.job is None else edge.job.name,
+                format_time(edge.last_seen),
             )
-            for edge in graph["edges"]
+            for edge in graph.edges
         ]
         print_rows(("from", "to", "by", "last seen (UTC)"), rows)
 

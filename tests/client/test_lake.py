@@ -1,21 +1,24 @@
 """The client of a lake over REST, against a served lake, and beside what DuckDB and the routes say of the same."""
 
 import asyncio
+import inspect
 import time
+from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any
 
 import pytest
 
 import duckicelake
 from duckicelake.client.async_lake import connect_async
+from duckicelake.client.changes import ChangeInfo
 from duckicelake.client.lake import Lake
+from duckicelake.client.lineage import LineageInfo
 from duckicelake.client.models import TableInfo, ViewInfo
-from duckicelake.client.schema_text import parse_columns, parse_partition_fields
+from duckicelake.client.table import Table, View
 from duckicelake.errors import BadInputError, JobConflictError, MissingTableError
 from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.postgres.embedded import build_embedded_url
-from scripts.async_client import TARGET, write_client
+from scripts.async_client import FOLDER, TARGETS, write_client
 from tests.client.conftest import LiveLake, live, shared_lake
 from tests.conftest import new_duckdb
 from tests.support.documents import snippets
@@ -43,20 +46,31 @@ def insert(live: LiveLake, statement: str) -> None:
         duck.execute(statement)
 
 
-def wait_for_history(lake: Lake, name: str, newest: str) -> list[Any]:
+def wait_for_history(lake: Lake, name: str, newest: str) -> list[ChangeInfo]:
     """The history of a table up to the newest change, which the server writes down a moment after the commit."""
     ends = time.monotonic() + 30
     while True:
         found = list(lake.history(name))
-        if found and found[0]["kind"] == newest:
+        if found and found[0].kind == newest:
             return found
         assert time.monotonic() < ends, found
         time.sleep(0.05)
 
 
+def wait_for_lineage(lake: Lake, name: str) -> LineageInfo:
+    """What a table or view comes from; the server writes it down a moment after the commit."""
+    ends = time.monotonic() + 30
+    while True:
+        try:
+            return lake.lineage(name, direction="upstream", has_columns=True)
+        except MissingTableError:
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+
+
 def test_lists_what_both_sides_made(live: LiveLake, lake: Lake, space: str) -> None:
     lake.create_namespace(f"{space}.eu")
-    lake.create_table(f"{space}.eu.`a.b`", parse_columns("id long"))
+    lake.create_table(f"{space}.eu.`a.b`", "id long")
     insert(live, f"CREATE TABLE lake.{space}.t AS SELECT 1 AS id")
     insert(live, f"CREATE VIEW lake.{space}.v AS SELECT id FROM lake.{space}.t")
     found = [(one.kind, one.name) for one in lake.list(space, is_recursive=True)]
@@ -79,9 +93,7 @@ def test_table_is_described_as_it_was_created(lake: Lake, space: str) -> None:
     columns = (
         "id long not null, n decimal(9, 2) comment 'who''s', l list<map<string, int>>, s struct<a: int, `b c`: uuid>"
     )
-    schema = parse_columns(columns)
-    spec = parse_partition_fields("bucket(4, id), n", schema)
-    table = lake.create_table(f"{space}.t", schema, partition_spec=spec, properties={"comment": "Rows."})
+    table = lake.create_table(f"{space}.t", columns, partition_by="bucket(4, id), n", properties={"comment": "Rows."})
     info = table.load()
     assert [(one.name, one.type, one.is_required, one.comment) for one in info.columns] == [
         ("id", "long", True, None),
@@ -96,8 +108,8 @@ def test_table_is_described_as_it_was_created(lake: Lake, space: str) -> None:
 def test_files_and_partitions_are_those_of_the_snapshot(live: LiveLake, lake: Lake, space: str) -> None:
     table = lake.create_table(
         f"{space}.t",
-        schema := parse_columns("id long, region string"),
-        partition_spec=parse_partition_fields("region", schema),
+        "id long, region string",
+        partition_by="region",
     )
     insert(live, f"INSERT INTO lake.{space}.t SELECT i, CASE WHEN i < 20 THEN 'eu' END FROM range(50) r(i)")
     table.flush()
@@ -115,7 +127,7 @@ def test_files_and_partitions_are_those_of_the_snapshot(live: LiveLake, lake: La
 
 
 def test_refs_are_created_moved_and_dropped(live: LiveLake, lake: Lake, space: str) -> None:
-    table = lake.create_table(f"{space}.t", parse_columns("id long"))
+    table = lake.create_table(f"{space}.t", "id long")
     insert(live, f"INSERT INTO lake.{space}.t VALUES (1)")
     first = table.resolve_snapshot()
     table.set_ref("old", "tag", first)
@@ -137,7 +149,7 @@ def test_refs_are_created_moved_and_dropped(live: LiveLake, lake: Lake, space: s
 
 
 def test_properties_comments_names_and_history_change(lake: Lake, space: str) -> None:
-    table = lake.create_table(f"{space}.t", parse_columns("id long, name string"))
+    table = lake.create_table(f"{space}.t", "id long, name string")
     table.update_properties({"a": "1", "b": "2"}, ["b"])
     table.set_column_comment("name", "Whose.")
     assert table.load().properties["a"] == "1"
@@ -151,19 +163,21 @@ def test_properties_comments_names_and_history_change(lake: Lake, space: str) ->
     lake.rename("table", f"{space}.t", f"{space}.u")
     assert list(lake.tables(space)) == [f"{space}.u"]
     history = wait_for_history(lake, f"{space}.u", "rename-table")
-    assert history[-1]["kind"] == "create-table"
-    assert list(lake.table(f"{space}.u").history()) == list(lake.history(f"{space}.u"))
-    assert {"create-namespace", "rename-table"} <= {entry["kind"] for entry in lake.history(space)}
+    assert history[-1].kind == "create-table"
+    assert (history[0].resource, history[0].previous) == (f"{space}.u", f"{space}.t")
+    assert {"create-namespace", "rename-table"} <= {change.kind for change in lake.history(space)}
+    of_day = lake.history(space, kinds=["rename-table"], since=datetime.now(UTC) - timedelta(days=1), page_size=1)
+    assert [change.resource for change in of_day] == [f"{space}.u"]
 
 
 def test_rename_of_a_namespace_answers_with_stale_views(lake: Lake, space: str) -> None:
-    lake.create_table(f"{space}.t", parse_columns("id long"))
+    lake.create_table(f"{space}.t", "id long")
     assert lake.rename_namespace(space, f"{space}_archive.x") == []
     assert list(lake.tables(f"{space}_archive.x")) == [f"{space}_archive.x.t"]
 
 
 def test_diff_is_what_duckdb_and_the_files_say(live: LiveLake, lake: Lake, space: str) -> None:
-    schema = parse_columns("id long, name string, s struct<a: int>")
+    schema = "id long, name string, s struct<a: int>"
     table = lake.create_table(f"{space}.t", schema, properties={"ducklake.data-inlining-row-limit": "0"})
     assert table.diff().is_empty
     insert(live, f"INSERT INTO lake.{space}.t SELECT i, 'n', {{a: 1}} FROM range(100) r(i)")
@@ -194,9 +208,7 @@ def test_diff_is_what_duckdb_and_the_files_say(live: LiveLake, lake: Lake, space
 
 
 def test_diff_counts_a_rewrite_in_both_directions(live: LiveLake, lake: Lake, space: str) -> None:
-    table = lake.create_table(
-        f"{space}.t", parse_columns("id long"), properties={"ducklake.data-inlining-row-limit": "0"}
-    )
+    table = lake.create_table(f"{space}.t", "id long", properties={"ducklake.data-inlining-row-limit": "0"})
     for number in range(3):
         insert(live, f"INSERT INTO lake.{space}.t VALUES ({number})")
     first = table.resolve_snapshot()
@@ -206,7 +218,7 @@ def test_diff_counts_a_rewrite_in_both_directions(live: LiveLake, lake: Lake, sp
 
 
 def test_restore_clone_and_drop(live: LiveLake, lake: Lake, space: str) -> None:
-    table = lake.create_table(f"{space}.t", parse_columns("id long"))
+    table = lake.create_table(f"{space}.t", "id long")
     insert(live, f"INSERT INTO lake.{space}.t SELECT i FROM range(3) r(i)")
     first = table.resolve_snapshot()
     insert(live, f"INSERT INTO lake.{space}.t VALUES (9)")
@@ -214,40 +226,86 @@ def test_restore_clone_and_drop(live: LiveLake, lake: Lake, space: str) -> None:
     assert table.restore(str(first)).rows_removed == 1
     clone = table.clone(f"{space}.c")
     assert sum(file.rows for file in clone.files()) == 3
-    assert table.explain("id = 1")["read"]["files"] >= 1
+    assert table.explain("id = 1").read.files >= 1
     clone.drop()
     with pytest.raises(MissingTableError):
         clone.load()
-    assert "metadata-location" in table.unregister()
+    assert table.unregister().endswith(".metadata.json")
+
+
+def test_rows_events_statistics_and_lineage_are_records(live: LiveLake, lake: Lake, space: str) -> None:
+    table = lake.create_table(f"{space}.t", "id long, region string", partition_by="region")
+    done = table.append([{"id": 1, "region": "eu"}, {"id": 2, "region": None}])
+    assert (done.rows, done.row_ids.count, table.append([]).snapshot_id) == (2, 2, None)
+    insert(live, f"CREATE VIEW lake.{space}.v AS SELECT id FROM lake.{space}.t")
+    wait_for_history(lake, space, "create-view")
+
+    events = list(lake.events(space))
+    assert [(event.name, event.type) for event in events] == [
+        (space, "create-namespace"),
+        (f"{space}.t", "create-table"),
+        (f"{space}.t", "update-table"),
+        (f"{space}.v", "create-view"),
+    ]
+    assert (events[2].kind, events[2].ducklake_snapshot_id) == ("append", done.snapshot_id)
+    behind = events[1].position
+    assert list(lake.events(space, after=behind)) == events[2:]
+    assert [event.kind for event in lake.events(f"{space}.t", kinds=["append"])] == ["append"]
+    assert next(lake.events(f"{space}.t", after=behind, is_following=True)) == events[2]
+
+    (upkeep,) = lake.statistics(space, "t")
+    assert (upkeep.inlined_rows, upkeep.files, upkeep.size) == (2, 0, next(lake.sizes(space)))
+    graph = wait_for_lineage(lake, f"{space}.v")
+    edge = next(iter(graph.edges))
+    names = graph.find_node(edge.source).full_name, graph.find_node(edge.target).full_name
+    assert (names, edge.job is None, graph.is_truncated) == ((f"{space}.t", f"{space}.v"), False, False)
+    assert [(column.source_field, column.target_field) for column in edge.columns] == [("id", "id")]
+    assert list(lake.jobs(table.name)) == []
+
+
+@pytest.mark.parametrize("kind", [Lake, Table, View])
+def test_no_method_answers_with_json(kind: type) -> None:
+    """But `metadata` of records, which is Iceberg's own JSON."""
+    methods = {name: one for name, one in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+    answers = {name: str(inspect.signature(one).return_annotation) for name, one in methods.items()}
+    assert [name for name, answer in answers.items() if "Any" in answer or "Json" in answer] == []
 
 
 def test_missing_names_bring_suggestions(lake: Lake, space: str) -> None:
-    lake.create_table(f"{space}.orders", parse_columns("id long"))
+    lake.create_table(f"{space}.orders", "id long")
     with pytest.raises(MissingTableError, match=rf"Table does not exist: {space}.order; did you mean {space}.orders\?"):
         lake.find(f"{space}.order")
     with pytest.raises(MissingTableError, match=rf"did you mean the namespace {space}"):
         lake.find(f"{space}x.orders")
 
 
-def test_async_client_is_written_from_the_other() -> None:
-    assert TARGET.read_text() == write_client(), "run: python -m scripts.async_client"
+@pytest.mark.parametrize("target", TARGETS)
+def test_async_client_is_written_from_the_other(target: str) -> None:
+    assert (FOLDER / target).read_text() == write_client(target), "run: python -m scripts.async_client"
 
 
 def test_async_client_does_the_same(live: LiveLake, space: str) -> None:
     async def use() -> None:
         async with connect_async(live.served.uri) as lake:
-            table = await lake.create_table(f"{space}.t", parse_columns("id long"))
+            table = await lake.create_table(f"{space}.t", "id long")
             await table.update_properties({"a": "1"})
             assert (await table.load()).properties["a"] == "1"
             assert [one.name async for one in lake.list(space)] == [f"{space}.t"]
             assert [file async for file in lake.table(table.name).files()] == []
             with pytest.raises(MissingTableError, match=r"did you mean"):
                 await lake.find(f"{space}.tt")
+            async for event in lake.events(space, kinds=["create-table"], is_following=True):
+                assert event.name == f"{space}.t"
+                break
 
     asyncio.run(use())
 
 
 def test_snippet_of_the_page_prints_what_it_says(live: LiveLake, capsys: pytest.CaptureFixture[str]) -> None:
-    (snippet,) = snippets("docs/commands.md")
-    snippet.run_python({"http://localhost:8181": live.served.uri})
-    assert capsys.readouterr().out.splitlines() == snippet.promised
+    lake = duckicelake.connect(live.served.uri)
+    for snippet in snippets("docs/client.md"):
+        if snippet.name == "client_history":
+            wait_for_history(lake, "shop.orders", "append")
+            wait_for_lineage(lake, "shop.orders")
+        snippet.run_python({"http://localhost:8181": live.served.uri})
+        assert capsys.readouterr().out.splitlines() == snippet.promised, snippet.name

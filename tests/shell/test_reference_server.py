@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from duckicelake.client.lake import connect
-from duckicelake.client.schema_text import parse_columns
 from duckicelake.errors import CatalogUnreachableError
 from scripts.rck_job.kit import kit_folder
 from scripts.terminal import SECONDS
@@ -42,7 +41,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             for name in ("zoo", "zoo.old"):
                 lake.create_namespace(name)
             for name in ("zoo.birds", "zoo.old.birds"):
-                lake.create_table(name, parse_columns("id long, name string"))
+                lake.create_table(name, "id long, name string")
         assert run_shell(address, "-c", "INSERT INTO zoo.birds VALUES (1, 'duck')").exit_code == 0
         yield address
     finally:

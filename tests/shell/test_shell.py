@@ -12,7 +12,6 @@ import pytest
 from pyarrow import parquet
 
 import duckicelake
-from duckicelake.client.schema_text import parse_columns
 from tests.client.conftest import LiveLake, live, shared_lake
 from tests.shell.conftest import run_shell
 
@@ -31,7 +30,7 @@ def table(uri: str, tmp_path: Path) -> str:
     space = f"sh{next(_numbers)}"
     with duckicelake.connect(uri) as lake:
         lake.create_namespace(space)
-        lake.create_table(f"{space}.birds", parse_columns("id long not null, name string"))
+        lake.create_table(f"{space}.birds", "id long not null, name string")
     rows = tmp_path / "rows.ndjson"
     rows.write_text('{"id": 1, "name": "duck"}\n{"id": 2, "name": null}\n')
     done = run_shell(uri, "-c", f"\\copy {space}.birds from {rows}")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import duckicelake
-from duckicelake.client.schema_text import parse_columns
 from duckicelake.shell.prompt import COLORS
 from tests.client.conftest import LiveLake, live, shared_lake
 from tests.shell.conftest import open_terminal
@@ -21,7 +20,7 @@ def uri(live: LiveLake) -> str:
     with duckicelake.connect(live.served.uri) as lake:
         if "zoo" not in set(lake.namespaces()):
             lake.create_namespace("zoo")
-            lake.create_table("zoo.birds", parse_columns("id long, a_long_name string"))
+            lake.create_table("zoo.birds", "id long, a_long_name string")
     return live.served.uri
 
 

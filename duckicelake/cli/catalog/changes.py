@@ -57,26 +57,23 @@ def create_table(
         str, typer.Argument(help="Its columns, as `id long not null, name string comment 'who', tags list<string>`.")
     ],
     partition_by: Annotated[
-        str | None, typer.Option(help="Partition fields, joined by commas, as `day(time), bucket(16, id)`.")
-    ] = None,
+        str, typer.Option(help="Partition fields, joined by commas, as `day(time), bucket(16, id)`.")
+    ] = "",
     order_by: Annotated[
-        str | None, typer.Option(help="Sort fields, joined by commas, as `region, time desc nulls last`.")
-    ] = None,
+        str, typer.Option(help="Sort fields, joined by commas, as `region, time desc nulls last`.")
+    ] = "",
     location: Annotated[str | None, typer.Option(help="Its folder (default: one in the warehouse).")] = None,
     prop: Annotated[list[str] | None, typer.Option("--prop", help="<key>=<value>; may be repeated.")] = None,
 ) -> None:
     """Create an empty table."""
-    from duckicelake.client.schema_text import parse_columns, parse_partition_fields, parse_sort_fields
-
-    schema = parse_columns(columns)
-    options: dict[str, object] = {"properties": _parse_pairs(prop or [])}
-    if partition_by is not None:
-        options["partition_spec"] = parse_partition_fields(partition_by, schema)
-    if order_by is not None:
-        options["write_order"] = parse_sort_fields(order_by, schema)
-    if location is not None:
-        options["location"] = location
-    table = lake.create_table(name, schema, **options)
+    table = lake.create_table(
+        name,
+        columns,
+        partition_by=partition_by,
+        order_by=order_by,
+        location=location,
+        properties=_parse_pairs(prop or []),
+    )
     typer.echo(f"created the table {table.name}")
 
 

@@ -92,10 +92,12 @@ def open_run(
     from duckicelake.cli.pipeline.display import open_display
     from duckicelake.pipeline.sources import parse_pairs
     from duckicelake.rest.connection import Connection
+    from duckicelake.rest.http import PIPELINE_AGENT
 
     settings = parse_pairs("--conf", conf, "spark.driver.memory=4g")
     with open_display(as_json=as_json) as reporter:
-        yield PipelineRun(Connection(**where), reporter, as_json, master, settings, lineage)
+        connection = Connection(**where, headers={"User-Agent": PIPELINE_AGENT})
+        yield PipelineRun(connection, reporter, as_json, master, settings, lineage)
 
 
 def _format_value(value: Any) -> str:

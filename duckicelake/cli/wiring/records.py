@@ -7,7 +7,8 @@ from duckicelake.catalog.context.privileges import ObjectRef
 from duckicelake.catalog.grants import GrantDetails
 from duckicelake.catalog.policies import PolicyDetails
 from duckicelake.catalog.policy_definitions import Table
-from duckicelake.client.governance import GrantInfo, PolicyInfo, ProfileInfo, Record, SecretInfo, WarehouseInfo
+from duckicelake.client.governance import GrantInfo, PolicyInfo, ProfileInfo, SecretInfo, WarehouseInfo
+from duckicelake.client.records import Record
 
 
 def copy_record(kind: type[Record], row: object) -> Record:

@@ -12,7 +12,6 @@ from duckicelake.client.models import (
     RefInfo,
     TableInfo,
     TableSize,
-    parse_size,
     quote_sql_name,
 )
 from duckicelake.mcp.tools.tool import (
@@ -192,7 +191,7 @@ def describe(context: ToolContext, arguments: DescribeArguments) -> Description:
 
 def _find_size(lake: Lake, name: str) -> TableSize | None:
     namespace, table = parse_table(name)
-    return next(map(parse_size, lake.statistics(format_name(namespace[:-1], namespace[-1]), table)), None)
+    return next((found.size for found in lake.statistics(format_name(namespace[:-1], namespace[-1]), table)), None)
 
 
 def _describe_column(column: ColumnInfo) -> DescribedColumn:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from duckicelake.client.models import MAIN_BRANCH, TableInfo
-from duckicelake.client.schema_text import parse_columns, parse_partition_fields
 from duckicelake.mcp.tools.tool import (
     NameArgument,
     Tool,
@@ -58,11 +57,11 @@ class CreatedTable(ToolResult):
 
 def create_table(context: ToolContext, arguments: CreateTableArguments) -> CreatedTable:
     """Create an empty table."""
-    schema = parse_columns(arguments.columns)
-    options = {"properties": {"comment": arguments.comment}} if arguments.comment else {}
-    if arguments.partition_by:
-        options["partition_spec"] = parse_partition_fields(arguments.partition_by, schema)
-    return CreatedTable(name=context.lake.create_table(arguments.name, schema, **options).name)
+    properties = {"comment": arguments.comment} if arguments.comment else {}
+    table = context.lake.create_table(
+        arguments.name, arguments.columns, partition_by=arguments.partition_by, properties=properties
+    )
+    return CreatedTable(name=table.name)
 
 
 class CreateBranchArguments(ToolArguments):
@@ -116,10 +115,8 @@ def append_rows(context: ToolContext, arguments: AppendArguments) -> AppendedRow
     """Append rows to a branch."""
     check_branch(arguments.branch)
     table = context.lake.table(arguments.name)
-    answer = table.append(arguments.rows, branch=arguments.branch)
-    return AppendedRows(
-        name=table.name, branch=arguments.branch, rows=answer["rows"], snapshot_id=answer["snapshot-id"]
-    )
+    done = table.append(arguments.rows, branch=arguments.branch)
+    return AppendedRows(name=table.name, branch=arguments.branch, rows=done.rows, snapshot_id=done.snapshot_id)
 
 
 class SetCommentArguments(ToolArguments):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from duckicelake.cli.console.terminal import encode_object
 from duckicelake.mcp.tools.tool import (
     NameArgument,
     NamespaceArgument,
@@ -40,9 +41,10 @@ class ChangeList(ToolResult):
 
 def read_history(context: ToolContext, arguments: HistoryArguments) -> ChangeList:
     """Read the newest changes."""
-    filters = {"kind": arguments.kind, "since": arguments.since, "until": arguments.until}
-    found = list(islice(context.lake.history(arguments.name, **filters), arguments.limit + 1))
-    return ChangeList(changes=found[: arguments.limit], has_more=len(found) > arguments.limit)
+    kinds = arguments.kind.split(",") if arguments.kind else ()
+    changes = context.lake.history(arguments.name, kinds=kinds, since=arguments.since, until=arguments.until)
+    found = list(islice(changes, arguments.limit + 1))
+    return ChangeList(changes=encode_object(found[: arguments.limit]), has_more=len(found) > arguments.limit)
 
 
 class DiffArguments(ToolArguments):
@@ -106,9 +108,15 @@ class LineageResult(ToolResult):
 def read_lineage(context: ToolContext, arguments: LineageArguments) -> LineageResult:
     """Read the graph around a table or column."""
     node = arguments.name if arguments.column is None else f"{arguments.name}#{arguments.column}"
-    options = {"direction": arguments.direction, "depth": arguments.depth, "limit": arguments.limit}
-    found = context.lake.lineage(node, columns="true" if arguments.with_columns else "false", **options)
-    return LineageResult(nodes=found["nodes"], edges=found["edges"], is_cut=found["truncated"])
+    found = context.lake.lineage(
+        node,
+        direction=arguments.direction,
+        depth=arguments.depth,
+        has_columns=arguments.with_columns,
+        limit=arguments.limit,
+    )
+    nodes, edges = encode_object(found.nodes), encode_object(found.edges)
+    return LineageResult(nodes=nodes, edges=edges, is_cut=found.is_truncated)
 
 
 class JobsArguments(ToolArguments):
@@ -129,10 +137,9 @@ class JobsResult(ToolResult):
 
 def list_jobs(context: ToolContext, arguments: JobsArguments) -> JobsResult:
     """List the newest jobs."""
-    given = {"kind": arguments.kind, "result": arguments.result}
-    filters = {name: value for name, value in given.items() if value is not None}
-    found = list(islice(context.lake.jobs(arguments.name, **filters), arguments.limit + 1))
-    return JobsResult(jobs=found[: arguments.limit], has_more=len(found) > arguments.limit)
+    jobs = context.lake.jobs(arguments.name, kind=arguments.kind, result=arguments.result)
+    found = list(islice(jobs, arguments.limit + 1))
+    return JobsResult(jobs=encode_object(found[: arguments.limit]), has_more=len(found) > arguments.limit)
 
 
 class AdviceArguments(ToolArguments):
@@ -166,7 +173,7 @@ class AdviceResult(ToolResult):
 def advise_on_maintenance(context: ToolContext, arguments: AdviceArguments) -> AdviceResult:
     """Plan the maintenance of tables by the catalog's statistics; nothing is run."""
     found = list(islice(context.lake.statistics(arguments.namespace), _MAX_TABLES + 1))
-    states = [parse_state(statistics) for statistics in found[:_MAX_TABLES]]
+    states = [parse_state(encode_object(statistics)) for statistics in found[:_MAX_TABLES]]
     plan = plan_jobs(states, int(time.time() * 1000))
     jobs = [
         AdvisedJob(table=format_name(job.namespace, job.table), kind=job.kind, why=job.why)

@@ -17,7 +17,6 @@ from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
 import duckicelake
 from duckicelake.catalog.context.services import Services
-from duckicelake.client.schema_text import parse_columns, parse_partition_fields
 from duckicelake.client.table import Table as LakeTable
 from duckicelake.lake.side_tables.audit import AuditFilter, read_entries
 from duckicelake.rest.http import create_request_key
@@ -50,8 +49,7 @@ def http(services: Services, serve: Callable[[FastAPI], httpx.Client]) -> httpx.
 def make(http: httpx.Client, partition_by: str, **options: Any) -> LakeTable:
     lake = duckicelake.connect(str(http.base_url))
     lake.create_namespace("ns")
-    schema = parse_columns(COLUMNS)
-    table = lake.create_table("ns.t", schema, partition_spec=parse_partition_fields(partition_by, schema), **options)
+    table = lake.create_table("ns.t", COLUMNS, partition_by=partition_by, **options)
     assert http.post(f"{PATH}/rows", json=ROWS[:1]).status_code == 200
     table.set_ref("mine", "branch", table.resolve_snapshot())
     return table

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import duckicelake
 from duckicelake.cli.main import app
-from duckicelake.client.schema_text import parse_columns
 from tests.cli.test_help import commands
 from tests.client.conftest import LiveLake, live, shared_lake
 
@@ -55,7 +54,7 @@ def table(both: BothWays) -> str:
     name = f"both{next(_numbers)}.birds"
     with duckicelake.connect(both.uri) as lake:
         lake.create_namespace(name.split(".", maxsplit=1)[0])
-        lake.create_table(name, parse_columns("id long not null, name string"))
+        lake.create_table(name, "id long not null, name string")
     for number in (1, 2):
         CliRunner().invoke(app, ["ingest-rows", name, *both.rest], input=json.dumps({"id": number, "name": "n"}))
     return name

@@ -7,7 +7,6 @@ import pexpect
 import pytest
 
 import duckicelake
-from duckicelake.client.schema_text import parse_columns
 from tests.cli.test_commands import environment
 from tests.client.conftest import LiveLake, live, shared_lake
 
@@ -34,8 +33,8 @@ def space(live: LiveLake) -> str:
     with duckicelake.connect(live.served.uri) as lake:
         lake.create_namespace("paged")
         for number in range(ROWS):
-            lake.create_table(f"paged.t{number}", parse_columns("id long"))
-        table = lake.create_table("paged.long_names", parse_columns("id long"))
+            lake.create_table(f"paged.t{number}", "id long")
+        table = lake.create_table("paged.long_names", "id long")
         table.update_properties({"comment": "word " * 40})
     return "paged"
 

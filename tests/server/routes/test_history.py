@@ -100,7 +100,8 @@ def test_entry_says_who_did_what_with_what_and_how_much(http: httpx.Client, serv
 
 
 def test_what_the_pipeline_did_is_distinguished_from_what_others_did(http: httpx.Client, services: Services) -> None:
-    send_request("POST", f"{str(http.base_url).rstrip('/')}/v1/namespaces", body={"namespace": ["ns"]})
+    url, agent = f"{str(http.base_url).rstrip('/')}/v1/namespaces", {"User-Agent": PIPELINE_AGENT}
+    send_request("POST", url, body={"namespace": ["ns"]}, named=agent)
     make(http, "ns", "t", **{"X-Engine": f"{PIPELINE_AGENT}/1", "User-Agent": "Apache-HttpClient/5"})
     make(http, "ns", "u")
     sources = [(each.get("name"), each["source"], each["engine"]) for each in listed(http, services, "/namespaces/ns")]
