@@ -161,7 +161,7 @@ def is_below(name: str, prefix: str) -> bool:
 
 
 def wrong_arrows(part: str, names: set[str]) -> set[str]:
-    ours = {name.removeprefix("duckicelake.") for name in names if name.startswith("duckicelake.")}
+    ours = {name.removeprefix("duckicelake.") for name in names if name.startswith("duckicelake.")} - {"__version__"}
     allowed = ALLOWED[part] | {part}
     return {name for name in ours if not any(is_below(name, prefix) for prefix in allowed)}
 

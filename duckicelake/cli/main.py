@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
+from duckicelake import __version__
 from duckicelake.cli import (
     explain,
     flush,
@@ -33,7 +34,6 @@ from duckicelake.cli.console.command import (
     add_command,
     add_group,
     make_group,
-    read_own_version,
 )
 from duckicelake.cli.console.terminal import HAS_PAGER
 from duckicelake.cli.pipeline.main import app as pipeline_app
@@ -56,7 +56,7 @@ def version() -> None:
     """Print the version."""
     from duckicelake.lake.formats import NEW_LAKE_FORMAT
 
-    typer.echo(f"duckicelake {read_own_version()} (DuckLake {NEW_LAKE_FORMAT.version})")
+    typer.echo(f"duckicelake {__version__} (DuckLake {NEW_LAKE_FORMAT.version})")
 
 
 @app.callback()

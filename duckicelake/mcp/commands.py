@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from duckicelake import __version__
 from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.console.command import DATA
 
@@ -39,7 +40,6 @@ def serve_agents(
 
     Agents have the rights of the token or credential, and every call is in the catalog's audit trail.
     """
-    from duckicelake.cli.console.command import read_own_version
     from duckicelake.errors import BadInputError, MissingRequirementError
     from duckicelake.rest.login import list_issuers
 
@@ -58,7 +58,7 @@ def serve_agents(
         )
     if http and host not in LOOPBACK_HOSTS and not allow_host:
         raise BadInputError(f"--host {host} is not this machine's own: name what clients call it by, with --allow-host")
-    agents = AgentServer(connection, read_own_version(), scan_bytes=max_scan_bytes, has_changes=read_write)
+    agents = AgentServer(connection, __version__, scan_bytes=max_scan_bytes, has_changes=read_write)
     if not http:
         serve_stdio(agents)
         return

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Awaitable
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from duckicelake import __version__
 from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
 from duckicelake.catalog.maintenance import FindOrphans
 from duckicelake.iceberg.reports import MetricsReport
@@ -133,9 +134,6 @@ def describe_app(app: FastAPI) -> dict[str, Any]:
     return document
 
 
-API_VERSION: Final = "1"
-
-
 class App(FastAPI):
     """FastAPI behind middleware that passes a request on or answers it without FastAPI.
 
@@ -169,7 +167,7 @@ def create_routes() -> App:
     """Create the routes without services, which is enough to describe what is served."""
     app = App(
         title="duckicelake",
-        version=API_VERSION,
+        version=__version__,
         description="An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres.",
         docs_url=None,
         redoc_url=None,

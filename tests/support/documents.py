@@ -1,4 +1,4 @@
-"""README.md, MISSING.md and the pages in docs/, as tests read them."""
+"""The pages at the top and in docs/, as tests read them."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 README = "README.md"
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text()
-    for path in (ROOT / README, ROOT / "MISSING.md", *sorted((ROOT / "docs").rglob("*.md")))
+    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 }
 """Texts by their paths in the repository."""
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from duckicelake.cli.console.command import JsonOption, read_own_version
+from duckicelake import __version__
+from duckicelake.cli.console.command import JsonOption
 from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _examine(lake: Lake) -> ServerStatus:
         login = "refused"
     except CatalogUnreachableError as error:
         readiness = readiness or str(error)
-    client_version = read_own_version()
+    client_version = __version__
     return ServerStatus(
         connection.uri.rstrip("/"),
         latency_ms,

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import wraps
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -183,11 +181,3 @@ def _join_paragraphs(text: str) -> str:
 def _build_epilog(examples: tuple[str, ...]) -> str:
     word = "Example" if len(examples) == 1 else "Examples"
     return f"{word}:\n\n" + "\n".join(f"$ {example}" for example in examples)
-
-
-def read_own_version() -> str:
-    """Return the installed version, or `(checkout)` if none is installed."""
-    try:
-        return installed_version("duckicelake")
-    except PackageNotFoundError:
-        return "(checkout)"

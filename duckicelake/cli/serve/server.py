@@ -20,10 +20,10 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
+from duckicelake import __version__
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouse import prepare_lake
 from duckicelake.cli.console import snippets
-from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.console.snippets import build_lake_secret
 from duckicelake.cli.serve import process
 from duckicelake.cli.serve.address import bind, find_uri, listen, note_database_server, note_server
@@ -229,7 +229,7 @@ def announce(settings: Settings, address: str, *, embedded: bool) -> None:
     """Print the address, and snippets of code for clients of an embedded lake."""
     console = Console(highlight=False, soft_wrap=True)
     with console:  # one write: whoever sees the URI sees the whole banner
-        console.print(f"[bold]duckicelake[/bold] {read_own_version()} serves [bold]{address}[/bold]")
+        console.print(f"[bold]duckicelake[/bold] {__version__} serves [bold]{address}[/bold]")
         console.print(f"warehouse {build_policy(settings).warehouse}")
         console.print(f"console   {address}/ui")
         console.print(f"lineage   {address}/ui/lineage\n")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from duckicelake import __version__
 from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Caller
@@ -23,7 +24,6 @@ from duckicelake.catalog.context.rights import GovernanceWatch, RightsCache
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.catalog.warehouses import Warehouse, WarehouseWiring
-from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.wiring.chosen_lake import ReachedLake, reach_lake
 from duckicelake.cli.wiring.location import (
     advise_on_postgres,
@@ -262,7 +262,7 @@ def build_operator(operation: str) -> Caller:
         name = getpass.getuser()
     except (KeyError, OSError):  # in a container, without an entry for the user
         name = f"uid {os.getuid()}"
-    client = {"user-agent": f"duckicelake-cli/{read_own_version()}"}
+    client = {"user-agent": f"duckicelake-cli/{__version__}"}
     return Caller(replace(ANY_PRINCIPAL, name=f"cli:{name}"), socket.gethostname(), operation=operation, client=client)
 
 

@@ -2,10 +2,11 @@
 
 import re
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 from uuid import UUID
+
+from duckicelake import __version__
 
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _KEYED: Final = frozenset({"s3", "gs", "abfss", "wasbs"})
@@ -13,7 +14,7 @@ _KEYED: Final = frozenset({"s3", "gs", "abfss", "wasbs"})
 _WITH_CONTAINERS: Final = frozenset({"abfss", "wasbs"})
 """Schemes in which the part before `@` isn't a user."""
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):(?=/)", re.IGNORECASE)
-PRODUCER: Final = f"urn:duckicelake:{version('duckicelake')}"
+PRODUCER: Final = f"urn:duckicelake:{__version__}"
 """The `producer` of events and `_producer` of facets."""
 
 

@@ -1,12 +1,12 @@
 """Routes of grants: list, give and take them, who the caller is, and what it may do with an object."""
 
 from datetime import datetime
-from importlib.metadata import version
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
+from duckicelake import __version__
 from duckicelake.catalog import grants
 from duckicelake.catalog.context.caller import format_scope
 from duckicelake.catalog.context.privileges import ObjectRef, list_names
@@ -27,7 +27,6 @@ from duckicelake.server.routes.dependencies import (
     describe_body,
 )
 
-_VERSION: Final = version("duckicelake")
 router = APIRouter(tags=["grants"], responses=RESPONSES, route_class=StrictRoute)
 GRANTS = "/management/v1/grants"
 DECISION = "/management/v1/decision"
@@ -172,7 +171,7 @@ def whoami(services: AppServices, context: AppContext) -> CallerAnswer:
         scopes=tuple(map(format_scope, principal.grants)),
         grants_on=principal.has_grants,
         actions=grants.list_actions(services, ObjectRef("warehouse")),
-        server_version=_VERSION,
+        server_version=__version__,
     )
 
 
