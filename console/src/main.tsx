@@ -7,6 +7,7 @@ import { router } from "./router.tsx";
 import { SessionGate } from "./shell/SignIn.tsx";
 import { applyTheme } from "./shell/theme.ts";
 import "./styles/console.css";
+import "./styles/administration.css";
 
 const FRESH_MS = 10_000;
 const MOST_RETRIES = 2;

@@ -79,6 +79,50 @@ const dropped = createRoute({
   component: lazyRouteComponent(() => import("./pages/Dropped.tsx"), "Dropped"),
 });
 
+const warehouses = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/warehouses",
+  component: lazyRouteComponent(() => import("./pages/admin/Warehouses.tsx"), "Warehouses"),
+});
+
+const oneWarehouse = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/warehouses/$name",
+  component: lazyRouteComponent(() => import("./pages/admin/OneWarehouse.tsx"), "OneWarehouse"),
+});
+
+export const PRINCIPAL_KINDS = ["user", "service", "group", "role"] as const;
+
+const people = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/people",
+  validateSearch: (search): { kind?: (typeof PRINCIPAL_KINDS)[number] } => {
+    const kind = PRINCIPAL_KINDS.find((one) => one === search["kind"]);
+    return kind ? { kind } : {};
+  },
+  component: lazyRouteComponent(() => import("./pages/admin/People.tsx"), "People"),
+});
+
+const onePrincipal = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/people/$principal",
+  component: lazyRouteComponent(() => import("./pages/admin/OnePrincipal.tsx"), "OnePrincipal"),
+});
+
+const issuers = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/issuers",
+  component: lazyRouteComponent(() => import("./pages/admin/Issuers.tsx"), "Issuers"),
+});
+
+const you = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/you",
+  component: lazyRouteComponent(() => import("./pages/admin/You.tsx"), "You"),
+});
+
+const administration = [warehouses, oneWarehouse, people, onePrincipal, issuers, you] as const;
+
 /** The members of an address that are texts. */
 function textsOf<K extends string>(search: Record<string, unknown>, names: readonly K[]): { [N in K]?: string } {
   const found = names.flatMap((name) => (typeof search[name] === "string" ? [[name, search[name]] as const] : []));
@@ -93,7 +137,10 @@ function writeSearch(search: Record<string, unknown>): string {
 }
 
 export const router = createRouter({
-  routeTree: root.addChildren([entrance, warehouse.addChildren([home, tables, table, view, sql, history, dropped])]),
+  routeTree: root.addChildren([
+    entrance,
+    warehouse.addChildren([home, tables, table, view, sql, history, dropped, ...administration]),
+  ]),
   basepath: basePath,
   defaultPreload: "intent",
   defaultPendingComponent: () => <Waiting />,

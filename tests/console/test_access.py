@@ -25,6 +25,12 @@ PAGES = {
     "sql": "w/duckicelake/sql?q=FROM sales.orders",
     "all history": "w/duckicelake/history?kind=append",
     "dropped": "w/duckicelake/dropped",
+    "warehouses": "w/duckicelake/warehouses",
+    "warehouse": "w/duckicelake/warehouses/duckicelake",
+    "people": "w/duckicelake/people",
+    "principal": "w/duckicelake/people/admin",
+    "issuers": "w/duckicelake/issuers",
+    "you": "w/duckicelake/you",
     "no such page": "w/duckicelake/nothing",
 }
 

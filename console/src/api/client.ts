@@ -39,6 +39,8 @@ export class ApiError extends Error {
 /** Routes of the whole server, in no warehouse. */
 const SERVER_WIDE = /^\/(?:v1\/(?:config|oauth)|management|healthz|readyz|metrics)(?:\/|$)/;
 const IN_WAREHOUSE = /^\/(?:v1|sql\/v1|pipeline\/v1|lineage\/v1)(?=\/)/;
+/** What is managed by warehouse: behind the name of one, or without it for the first. */
+const MANAGED = /^\/management\/v1(?=\/(?:grants|decision|policies|column-tags)(?:\/|$))/;
 
 export function get<P extends PathsWith<"get">>(path: P, asked: Asked<P, "get"> = {}): Promise<Answer<P, "get">> {
   return call("get", path, asked);
@@ -118,14 +120,16 @@ interface Place {
 
 /** The address of a route, as it is shown to whoever wants to ask the same by HTTP. */
 export function urlOf(path: string, { warehouse = FIRST_WAREHOUSE, path: values, query }: Place): string {
-  const place = SERVER_WIDE.test(path) || warehouse === FIRST_WAREHOUSE ? path : inWarehouse(path, warehouse);
+  const place = warehouse === FIRST_WAREHOUSE ? path : inWarehouse(path, warehouse);
   const filled = place.replace(/\{(\w+)\}/g, (_, name: string) =>
     encodeURIComponent(String((values as Record<string, unknown>)[name])),
   );
   const url = new URL(filled.slice(1), serverUrl);
   for (const [name, value] of Object.entries((query ?? {}) as Record<string, unknown>)) {
     for (const one of Array.isArray(value) ? value : [value]) {
-      if (one !== undefined && one !== null && one !== "") url.searchParams.append(name, String(one));
+      // An empty token asks for the first page; without one, everything is answered.
+      const isGiven = one !== undefined && one !== null && (one !== "" || name === "pageToken");
+      if (isGiven) url.searchParams.append(name, String(one));
     }
   }
   return url.href;
@@ -133,6 +137,8 @@ export function urlOf(path: string, { warehouse = FIRST_WAREHOUSE, path: values,
 
 /** Behind `_` a warehouse is reached whatever its name is, that of a route included. */
 function inWarehouse(path: string, warehouse: string): string {
+  if (MANAGED.test(path)) return path.replace(MANAGED, `/management/v1/warehouses/${encodeURIComponent(warehouse)}`);
+  if (SERVER_WIDE.test(path)) return path;
   return path.replace(IN_WAREHOUSE, (prefix) => `${prefix}/_${encodeURIComponent(warehouse)}`);
 }
 

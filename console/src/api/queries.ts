@@ -1,6 +1,6 @@
 // What pages ask, each with the key under which the answer is kept.
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { apiNamespace, type Identifier } from "./address.ts";
+import { apiNamespace, FIRST_WAREHOUSE, type Identifier } from "./address.ts";
 import { get, post } from "./client.ts";
 import type { PlannedFile, TableMetadata, ViewMetadata } from "./iceberg.ts";
 
@@ -23,7 +23,7 @@ export const readinessQuery = () =>
 /** Asked only for those who may know it. */
 export const warehousesQuery = (isAdmin: boolean) =>
   queryOptions({
-    queryKey: ["warehouses"],
+    queryKey: [FIRST_WAREHOUSE, "warehouses"],
     queryFn: ({ signal }) => get("/management/v1/warehouses", { signal }),
     enabled: isAdmin,
     staleTime: 60_000,

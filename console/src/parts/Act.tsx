@@ -74,8 +74,9 @@ interface ActProps {
   readonly request: Request;
   readonly command: string;
   readonly close: () => void;
-  /** Called with the answer. What is asked of the warehouse is then not asked again here: the page is left. */
-  readonly done?: (answer: unknown) => void;
+  /** Leaves the page, so that what it showed isn't asked again. */
+  readonly done?: () => void;
+  readonly answered?: (answer: unknown) => void;
   /** The warehouse of whose pages the act changes what they show. */
   readonly touches?: string;
   /** The body as the page shows it, where it has what is secret. */
@@ -119,7 +120,7 @@ export function ActDialog(act: ActProps) {
 }
 
 /** The act with a key: a second click, or another try after no answer, is the same request and takes effect once. */
-function useAct({ request, close, done, touches = request.warehouse, isReady = true }: ActProps) {
+function useAct({ request, close, done, answered, touches = request.warehouse, isReady = true }: ActProps) {
   const client = useQueryClient();
   const [opened, setOpened] = useState(() => Date.now());
   const kept = useRef<{ text: string; key: string } | null>(null);
@@ -134,7 +135,8 @@ function useAct({ request, close, done, touches = request.warehouse, isReady = t
       close();
       // Where the page is left, what it showed may be gone: it isn't asked again, and the next page asks for itself.
       await client.invalidateQueries({ queryKey: [touches], refetchType: done ? "none" : "active" });
-      done?.(answer);
+      done?.();
+      answered?.(answer);
     },
     onError: (error) => {
       if (error instanceof ApiError && error.status >= 400 && error.status < 500) kept.current = null;

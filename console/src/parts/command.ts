@@ -6,11 +6,11 @@ export function commandName(levels: readonly string[]): string {
   return levels.map((level) => (/[.`]|^-/.test(level) ? `\`${level.replaceAll("`", "``")}\`` : level)).join(".");
 }
 
-type Options = Readonly<Record<string, string | boolean | undefined>>;
+type Options = Readonly<Record<string, string | boolean | readonly string[] | undefined>>;
 
 /**
  * The command of a verb, as `create table`, with what it takes. An option that is true has no value; one that is false,
- * empty or undefined is left out.
+ * empty or undefined is left out. One with several values is repeated.
  */
 export function writeCommand(verb: string, warehouse: string, given: readonly string[], options: Options = {}): string {
   const uri = serverUrl.replace(/\/$/, "");
@@ -18,7 +18,8 @@ export function writeCommand(verb: string, warehouse: string, given: readonly st
   const written = Object.entries(place).flatMap(([name, value]) => {
     if (value === undefined || value === false || value === "") return [];
     if (value === true) return [`--${name}`];
-    return [value.startsWith("-") ? `--${name}=${quoteShell(value)}` : `--${name} ${quoteShell(value)}`];
+    const all = typeof value === "string" ? [value] : value;
+    return all.map((one) => `--${name}${one.startsWith("-") ? "=" : " "}${quoteShell(one)}`);
   });
   const words = given.map(quoteShell);
   const isOdd = given.some((word) => word.startsWith("-"));

@@ -20,9 +20,10 @@ interface TextProps extends FieldProps {
 export function TextField({ name, hint, value, change, offered, ...kind }: TextProps) {
   const id = useId();
   return (
-    <label className="field grow">
-      <span>{name}</span>
+    <div className="field grow">
+      <label htmlFor={id}>{name}</label>
       <input
+        id={id}
         className={kind.isMono ? "mono" : ""}
         type={kind.isSecret ? "password" : "text"}
         autoComplete={kind.isSecret ? "new-password" : "off"}
@@ -46,7 +47,7 @@ export function TextField({ name, hint, value, change, offered, ...kind }: TextP
           {hint}
         </span>
       ) : null}
-    </label>
+    </div>
   );
 }
 
@@ -63,9 +64,10 @@ export function ChoiceField<T extends string>({
 }) {
   const id = useId();
   return (
-    <label className="field">
-      <span>{name}</span>
+    <div className="field">
+      <label htmlFor={id}>{name}</label>
       <select
+        id={id}
         value={value}
         aria-describedby={hint ? `${id}-hint` : undefined}
         onChange={({ target }) => {
@@ -84,7 +86,7 @@ export function ChoiceField<T extends string>({
           {hint}
         </span>
       ) : null}
-    </label>
+    </div>
   );
 }
 

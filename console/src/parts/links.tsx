@@ -1,7 +1,7 @@
 // Links to tables, views and namespaces.
-import { Link } from "@tanstack/react-router";
+import { Link, useParams } from "@tanstack/react-router";
 import type { ReactNode } from "react";
-import { type Identifier, joinIdentifier, joinName } from "../api/address.ts";
+import { FIRST_WAREHOUSE, type Identifier, joinIdentifier, joinName } from "../api/address.ts";
 import type { Crumb } from "./Card.tsx";
 
 export function TableLink({
@@ -55,4 +55,14 @@ export function crumbsOf(warehouse: string, namespace: readonly string[]): reado
     ),
   }));
   return [all, ...levels];
+}
+
+/** A user, service account, group or role. */
+export function PrincipalLink({ name }: { name: string }) {
+  const { warehouse = FIRST_WAREHOUSE } = useParams({ strict: false });
+  return (
+    <Link to="/w/$warehouse/people/$principal" params={{ warehouse, principal: joinName([name]) }} className="breaks">
+      {name}
+    </Link>
+  );
 }

@@ -8,7 +8,7 @@ import { callerQuery, warehousesQuery } from "../api/queries.ts";
 import { currentToken, signOut } from "../api/session.ts";
 import { Logo } from "./Logo.tsx";
 import { Palette } from "./Palette.tsx";
-import { SECTIONS } from "./sections.ts";
+import { ADMINISTRATION, type Section, SECTIONS, sectionsFor } from "./sections.ts";
 import { chooseTheme, type Theme, useTheme } from "./theme.ts";
 
 export function Frame() {
@@ -113,26 +113,33 @@ function Warehouses({ warehouse }: { warehouse: string }) {
 
 function Sections({ warehouse }: { warehouse: string }) {
   const { data: caller } = useQuery(callerQuery(warehouse));
+  const administration = sectionsFor(ADMINISTRATION, caller);
   return (
     <nav aria-label="Pages">
-      {SECTIONS.filter(({ isForAdmins }) => !isForAdmins || caller?.["is-admin"]).map(({ to, name, Icon, isExact }) => (
-        <Link
-          key={to}
-          to={to}
-          params={{ warehouse }}
-          activeProps={{ className: "active" }}
-          activeOptions={{ exact: isExact ?? false }}
-        >
-          <Icon className="icon" aria-hidden /> {name}
-        </Link>
-      ))}
+      <SectionLinks warehouse={warehouse} sections={sectionsFor(SECTIONS, caller)} />
       {warehouse === FIRST_WAREHOUSE ? (
         <a href={`${serverUrl}ui/lineage`}>
           <Waypoints className="icon" aria-hidden /> Lineage
         </a>
       ) : null}
+      {administration.length > 0 ? <h2>Administration</h2> : null}
+      <SectionLinks warehouse={warehouse} sections={administration} />
     </nav>
   );
+}
+
+function SectionLinks({ warehouse, sections }: { warehouse: string; sections: readonly Section[] }) {
+  return sections.map(({ to, name, Icon, isExact }) => (
+    <Link
+      key={to}
+      to={to}
+      params={{ warehouse }}
+      activeProps={{ className: "active" }}
+      activeOptions={{ exact: isExact ?? false, includeSearch: false }}
+    >
+      <Icon className="icon" aria-hidden /> {name}
+    </Link>
+  ));
 }
 
 const THEMES: readonly { readonly theme: Theme; readonly name: string; readonly Icon: typeof Sun }[] = [
@@ -149,9 +156,13 @@ function Foot({ warehouse }: { warehouse: string }) {
   return (
     <div className="foot">
       <div className="who">
-        <span title={caller ? `${caller.principal}, with the scopes ${caller.scopes.join(" ")}` : undefined}>
+        <Link
+          to="/w/$warehouse/you"
+          params={{ warehouse }}
+          title={caller ? `${caller.principal}, with the scopes ${caller.scopes.join(" ")}` : undefined}
+        >
           {caller ? (caller["is-authenticated"] ? caller.principal : "No login needed") : "…"}
-        </span>
+        </Link>
         <button
           type="button"
           className="button only-icon"

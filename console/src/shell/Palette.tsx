@@ -4,9 +4,9 @@ import { useNavigate } from "@tanstack/react-router";
 import { Eye, Search, Table2 } from "lucide-react";
 import { type KeyboardEvent, type ReactNode, useDeferredValue, useEffect, useRef, useState } from "react";
 import { type Identifier, joinIdentifier } from "../api/address.ts";
-import { findQuery } from "../api/queries.ts";
+import { callerQuery, findQuery } from "../api/queries.ts";
 import { Dialog } from "../parts/Dialog.tsx";
-import { SECTIONS } from "./sections.ts";
+import { ADMINISTRATION, SECTIONS, sectionsFor } from "./sections.ts";
 
 interface Choice {
   readonly key: string;
@@ -84,13 +84,17 @@ function useChoices(warehouse: string, typed: string): readonly Choice[] {
   const navigate = useNavigate();
   const words = useDeferredValue(typed.trim().toLowerCase());
   const { data: found = [] } = useQuery({ ...findQuery(warehouse, words), placeholderData: keepPreviousData });
-  const pages = SECTIONS.filter(({ name }) => name.toLowerCase().includes(words)).map(({ to, name, Icon }) => ({
-    key: to,
-    icon: <Icon className="icon" aria-hidden />,
-    name,
-    hint: "Page",
-    go: () => navigate({ to, params: { warehouse } }),
-  }));
+  const { data: caller } = useQuery(callerQuery(warehouse));
+  const sections = sectionsFor([...SECTIONS, ...ADMINISTRATION], caller);
+  const pages = sections
+    .filter(({ name }) => name.toLowerCase().includes(words))
+    .map(({ to, name, Icon }) => ({
+      key: to,
+      icon: <Icon className="icon" aria-hidden />,
+      name,
+      hint: "Page",
+      go: () => navigate({ to, params: { warehouse } }),
+    }));
   const open = (kind: "table" | "view", identifier: Identifier) => {
     const id = joinIdentifier(identifier);
     return kind === "table"

@@ -1,13 +1,30 @@
 // The pages that the navigation and the command palette lead to.
-import { ArchiveRestore, Database, History as HistoryIcon, House, type LucideIcon, SquareTerminal } from "lucide-react";
+import {
+  ArchiveRestore,
+  Boxes,
+  Database,
+  History as HistoryIcon,
+  House,
+  type LucideIcon,
+  SquareTerminal,
+  Users,
+} from "lucide-react";
+import type { Caller } from "../api/administration.ts";
 
 export interface Section {
   readonly to:
-    "/w/$warehouse" | "/w/$warehouse/tables" | "/w/$warehouse/sql" | "/w/$warehouse/history" | "/w/$warehouse/dropped";
+    | "/w/$warehouse"
+    | "/w/$warehouse/tables"
+    | "/w/$warehouse/sql"
+    | "/w/$warehouse/history"
+    | "/w/$warehouse/dropped"
+    | "/w/$warehouse/warehouses"
+    | "/w/$warehouse/people";
   readonly name: string;
   readonly Icon: LucideIcon;
   readonly isExact?: boolean;
-  readonly isForAdmins?: boolean;
+  /** Whether the caller may see anything there; not given: everyone may. */
+  readonly isFor?: (caller: Caller) => boolean;
 }
 
 export const SECTIONS: readonly Section[] = [
@@ -17,3 +34,15 @@ export const SECTIONS: readonly Section[] = [
   { to: "/w/$warehouse/history", name: "History", Icon: HistoryIcon },
   { to: "/w/$warehouse/dropped", name: "Dropped", Icon: ArchiveRestore },
 ];
+
+const isAdmin = (caller: Caller): boolean => caller["is-admin"];
+
+export const ADMINISTRATION: readonly Section[] = [
+  { to: "/w/$warehouse/warehouses", name: "Warehouses", Icon: Boxes, isFor: isAdmin },
+  { to: "/w/$warehouse/people", name: "People", Icon: Users, isFor: isAdmin },
+];
+
+/** Those that the caller may see anything of. */
+export function sectionsFor(sections: readonly Section[], caller: Caller | undefined): readonly Section[] {
+  return sections.filter(({ isFor }) => !isFor || (caller !== undefined && isFor(caller)));
+}
