@@ -325,7 +325,7 @@ def _compare_options(
         changes |= dict.fromkeys(sorted(had.keys() - has.keys() - KEPT_OPTIONS))
     if changes:
         what = ", ".join(f"{option} {had.get(option)} -> {value}" for option, value in changes.items())
-        change = partial(change_options, changes=changes, check_policies=wiring.check_policies)
+        change = partial(change_options, changes=changes, check_policies=wiring.check_policies, roots=wiring.roots)
         yield Step(f"~ warehouse {name}: {what}", ("warehouse", name), change)
 
 

@@ -232,7 +232,7 @@ def _find_tagged(services: Services, tagged: TaggedColumn) -> GuardedColumn:
 
 def _check_store(services: Services) -> None:
     """Raise InvalidRequestError unless nothing but keys of the server leads to the warehouse's files."""
-    for location in (services.policy.warehouse, services.policy.data_path, *services.policy.allowed):
+    for location in (*services.policy.places, services.policy.data_path):
         if not canonicalize(location).startswith("s3://"):
             raise InvalidRequestError(
                 f"Policies take a warehouse whose files are all in S3: nothing keeps readers from those in {location}"

@@ -67,9 +67,17 @@ def prepare_lake(services: Services, *, creates: bool = False) -> str:
 
 
 def check_data_path(services: Services, data_path: str) -> None:
-    """Raise InvalidSettingsError if DuckDB's files can't be read, or DuckDB's cleanup could find Iceberg's."""
-    _check_reached(services.store, data_path)
+    """Raise InvalidSettingsError if DuckDB's files can't be read, or DuckDB's cleanup could find Iceberg's.
+
+    So it does for a DATA_PATH that isn't in the warehouse, as one who writes the catalog can set it.
+    """
     policy = services.policy
+    if not policy.holds(data_path):
+        raise InvalidSettingsError(
+            f"the lake's DATA_PATH {data_path} isn't in the warehouse, which has {' and '.join(policy.places)}: "
+            "set it back; if the files were moved there, run `duckicelake adopt`"
+        )
+    _check_reached(services.store, data_path)
     is_ours = canonicalize(data_path) == canonicalize(policy.data_path)
     for zone in (policy.data_zone, *policy.allowed):
         if is_within(zone, data_path) or (is_within(data_path, zone) and not is_ours):

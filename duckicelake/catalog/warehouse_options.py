@@ -5,18 +5,21 @@ are in the registry; a server opens the warehouse anew when they change. Those o
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.warehouse_places import check_allowed_places
+from duckicelake.catalog.warehouses import CheckPolicies
 from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.setup import identity
 from duckicelake.lake.side_tables import grants
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.grants import DEFINER_KEYS, FIRST_WAREHOUSE_ID
+from duckicelake.lake.side_tables.warehouses import ALLOWED_LOCATIONS, split_locations
 from duckicelake.properties import is_policy
 
 MAX_REQUESTS: Final = "max-requests"
@@ -34,12 +37,12 @@ _SERVER_FORMS: Final = {
     FLUSH_BYTES: _COUNT,
     FLUSH_AGE: _NUMBER,
 }
+_PLACE_FORMS: Final = {ALLOWED_LOCATIONS: (re.compile(r"[^,\s]+(,[^,\s]+)*"), "locations, separated by commas")}
 _GRANT_FORMS: Final = {DEFINER_KEYS: (re.compile("on|off"), "on or off")}
 KEPT_OPTIONS: Final = frozenset({identity.DROP_RETENTION})
 """Options that each warehouse has."""
-_FORMS: Final = _LAKE_FORMS | _SERVER_FORMS | _GRANT_FORMS
+_FORMS: Final = _LAKE_FORMS | _SERVER_FORMS | _PLACE_FORMS | _GRANT_FORMS
 _MAX_POLICY_CHARS: Final = 1000
-CheckPolicies = Callable[[Mapping[str, str]], object]
 OptionChanges = Mapping[str, str | None]
 """Values by option; None: as it is by default."""
 
@@ -75,10 +78,13 @@ def read_options(services: Services) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def change_options(services: Services, changes: OptionChanges, check_policies: CheckPolicies) -> dict[str, str]:
+def change_options(
+    services: Services, changes: OptionChanges, check_policies: CheckPolicies, roots: tuple[str, ...] = ()
+) -> dict[str, str]:
     """Change options of the services' warehouse, all or none; return all options.
 
-    check_policies: raises InvalidRequestError for policies of maintenance that can't be.
+    check_policies: raises InvalidRequestError for policies of maintenance that can't be. roots: folders below which the
+    files of warehouses may be.
 
     Of a warehouse in another database, those of the registry change first: one who is killed between may repeat it.
 
@@ -90,12 +96,17 @@ def change_options(services: Services, changes: OptionChanges, check_policies: C
     others = {name: value for name, value in changes.items() if name not in _LAKE_FORMS}
     granted = {name: others.pop(name) for name in _GRANT_FORMS if link is not None and name in others}
 
+    added = split_locations(others.get(ALLOWED_LOCATIONS))
+
     def change() -> None:
         with services.database.transaction() as cursor:
             identity.change_limits(cursor, own)
             grants.change_options(cursor, place, granted)
             registry = nullcontext(cursor) if link is None else link.registry.transaction()
             with registry as registry_cursor:
+                if added:
+                    grants.lock_warehouses(registry_cursor, place)
+                    check_allowed_places(services, roots, place.warehouse_id, added)
                 grants.change_options(registry_cursor, place, others)
             services.settle(cursor, [AuditedResource("warehouse", detail={"options": dict(changes)})])
 

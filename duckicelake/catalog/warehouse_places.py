@@ -4,13 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
+from uuid import UUID
 
 from duckicelake.catalog.authz.locations import real_place
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouses import RESERVED_NAMES, is_warehouse_name
 from duckicelake.errors import AlreadyExistsError, InvalidRequestError
+from duckicelake.lake.setup.identity import read_lake
 from duckicelake.lake.side_tables import locations
-from duckicelake.lake.side_tables.warehouses import WarehouseRow
+from duckicelake.lake.side_tables.storage_profiles import pick_profile_of, read_profiles
+from duckicelake.lake.side_tables.warehouses import ALLOWED_LOCATIONS, WarehouseRow, read_warehouses
 from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.policy import canonicalize, is_within
 
@@ -119,11 +122,39 @@ def check_place_free(
     """
     policy = services.policy
     zones = (policy.warehouse, *policy.allowed, locations.read_data_path(cursor))
-    taken = [*((row.location, row.name) for row in rows), *((zone, "the first warehouse") for zone in zones)]
+    taken = [
+        *((own, row.name) for row in rows for own in row.places),
+        *((zone, "the first warehouse") for zone in zones),
+    ]
+    _check_free(services, taken, what, place)
+
+
+def _check_free(services: Services, taken: Iterable[tuple[str, str]], what: str, place: str) -> None:
+    """Raise InvalidRequestError if a place is one that is taken. taken: places with the names of their warehouses."""
     real = real_place(services, place)
     for other, name in taken:
         if _overlap(real_place(services, other), real):
             raise InvalidRequestError(f"Invalid {what} {place}: it overlaps {other} of {name}")
+
+
+def check_allowed_places(services: Services, roots: tuple[str, ...], warehouse_id: UUID, places: Iterable[str]) -> None:
+    """Raise InvalidRequestError unless files of a warehouse may be in further places.
+
+    These are below the roots, or the root of its storage profile, and no other warehouse's. services: its own.
+    """
+    if services.rights is None:
+        raise InvalidRequestError("This process has no registry of warehouses")
+    with services.rights.registry.reading() as cursor:
+        rows = read_warehouses(cursor)
+        own = next(row for row in rows if row.warehouse_id == warehouse_id)
+        if own.profile_id is not None:
+            roots = (pick_profile_of(read_profiles(cursor), own.profile_id).spec.root,)
+        zones = (*locations.read_zones(cursor), read_lake(services.rights.registry).warehouse or "")
+    taken = [(place, row.name) for row in rows if row is not own for place in row.places]
+    taken += [(zone, "the first warehouse") for zone in zones if zone]
+    for place in places:
+        check_below_roots(services, roots, ALLOWED_LOCATIONS, place)
+        _check_free(services, taken, ALLOWED_LOCATIONS, place)
 
 
 def check_adopted_place(
@@ -132,14 +163,15 @@ def check_adopted_place(
     rows: Iterable[WarehouseRow],
     roots: tuple[str, ...],
     options: Mapping[str, str] | None,
-) -> None:
-    """Raise InvalidRequestError unless the files of a lake to adopt are below the roots, and no other warehouse's.
+) -> str:
+    """Return the DATA_PATH of a lake to adopt, which is below the roots and no other warehouse's; InvalidRequestError.
 
     cursor, rows: as in `check_place_free`. options: of the lake.
     """
     data_path = (options or {}).get("data_path", "")
     check_below_roots(services, roots, "DATA_PATH", data_path)
     check_place_free(services, cursor, rows, "DATA_PATH", data_path)
+    return data_path
 
 
 def _overlap(one: str, other: str) -> bool:

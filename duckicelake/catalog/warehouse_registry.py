@@ -26,6 +26,7 @@ from duckicelake.catalog.warehouse_places import (
 from duckicelake.catalog.warehouses import (
     WarehouseWiring,
     close_warehouse,
+    confine_services,
     find_warehouse,
     list_warehouses,
     open_warehouse,
@@ -92,10 +93,14 @@ def _build_elsewhere(services: Services, own: Services, roots: tuple[str, ...], 
     def check_lake(options: Mapping[str, str] | None) -> None:
         with services.database.transaction() as cursor:
             others = [other for other in registry.lock_registry(cursor) if other.warehouse_id != row.warehouse_id]
-            check_adopted_place(services, cursor, others, roots, options)
+            data_path = check_adopted_place(services, cursor, others, roots, options)
+            registry.set_data_path(cursor, row.warehouse_id, data_path)
+            found.append(replace(row, data_path=data_path))
 
+    found = [row]
     try:
         warehouse_databases.occupy_schema(own, row, check_lake)
+        own = confine_services(own, found[-1])
         _prepare_new(own)
         warehouse_databases.claim_lake(own)
     except BaseException as error:
@@ -169,6 +174,29 @@ def _move(services: Services, wiring: WarehouseWiring, name: str, url: str) -> W
     return _find_by_id(services, str(row.warehouse_id))
 
 
+def adopt_data_path(services: Services, wiring: WarehouseWiring, name: str) -> list[str]:
+    """Take the DATA_PATH that the lake of a warehouse has now for the registry; return what changed, as sentences.
+
+    Raises NoSuchWarehouseError, InvalidRequestError for one that isn't below the roots, or is another warehouse's.
+    """
+    row = find_warehouse(services, name)
+    own = open_warehouse(services, wiring, row)
+    try:
+        with own.database.reading() as own_cursor:
+            options = read_options(own_cursor) or {}
+    finally:
+        close_warehouse(services, own)
+    if own.policy.holds(options.get("data_path", "")):
+        return []
+    roots = wiring.roots if row.profile is None else (find_profile(services, row.profile).spec.root,)
+    with services.database.transaction() as cursor:
+        others = [other for other in registry.lock_registry(cursor) if other.warehouse_id != row.warehouse_id]
+        data_path = check_adopted_place(services, cursor, others, roots, options)
+        registry.set_data_path(cursor, row.warehouse_id, data_path)
+        services.settle(cursor, [AuditedResource(f"warehouse {name}", detail={"data-path": data_path})])
+    return [f"DuckLake's files of warehouse {name} are in {data_path} from now on."]
+
+
 def rotate_secrets(services: Services, keys: SecretKeys) -> int:
     """Write the keys of storage profiles and the URLs of databases anew, encrypted with the first key.
 
@@ -204,7 +232,7 @@ def _register(
             return _take_over(cursor, databases, begun, new), False
         check_name_free(rows, new.name)
         beside = [row for row in rows if row.database_url == (address and address.url)]
-        schema, location = choose_schema(beside, new), choose_location(roots, rows, new)
+        schema, location, data_path = choose_schema(beside, new), choose_location(roots, rows, new), None
         check_schema_free(beside, schema)
         check_below_roots(services, roots, "location", location)
         check_place_free(services, cursor, rows, "location", location)
@@ -212,7 +240,7 @@ def _register(
             _make_schema(cursor, schema)
         elif address is None:
             options = _read_lake(services, cursor, schema)
-            check_adopted_place(services, cursor, rows, roots, options)
+            data_path = check_adopted_place(services, cursor, rows, roots, options)
         row = registry.insert_warehouse(
             cursor,
             new.name,
@@ -222,6 +250,7 @@ def _register(
             profile_id=None if profile is None else profile.profile_id,
             warehouse_id=warehouse_id,
             database=address,
+            data_path=data_path,
         )
         return row, True
 

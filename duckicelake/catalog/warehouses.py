@@ -5,7 +5,7 @@ warehouse's schema holds the registry.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -23,15 +23,15 @@ from duckicelake.catalog.context.services import IdPools, Services
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.catalog.storage_profiles import ProfileRules, check_endpoints, find_profile_of
 from duckicelake.catalog.warehouse_databases import WarehouseDatabases
-from duckicelake.catalog.warehouse_options import CheckPolicies
 from duckicelake.errors import InvalidRequestError, StartupError, UnavailableError
 from duckicelake.lake.setup.format import require_known
 from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.storage_profiles import ProfileRow
 from duckicelake.lake.side_tables.warehouses import FIRST_NAME, WarehouseRow, pick_row
 from duckicelake.postgres.shared_pools import LeasedDatabase, SchemaDatabase
+from duckicelake.storage.confined import confine
 from duckicelake.storage.policy import LocationPolicy
-from duckicelake.storage.protocol import MeasuredStore, ObjectStore
+from duckicelake.storage.protocol import MeasuredStore, ObjectStore, unwrap
 
 FIRST_WAREHOUSE_NAME: Final = FIRST_NAME
 RESERVED_NAMES: Final = frozenset(
@@ -51,6 +51,7 @@ _ESCAPE: Final = "_"
 """With what the prefix of such a warehouse begins: no route and no warehouse does."""
 Warehouse = WarehouseRow
 """A warehouse beside the first, as the registry has it."""
+CheckPolicies = Callable[[Mapping[str, str]], object]
 _NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 _KEEPERS: Final = 1
 """Threads that combine appends, of one warehouse beside the first."""
@@ -137,7 +138,7 @@ def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRo
     return replace(
         services,
         database=database,
-        policy=LocationPolicy(row.location),
+        policy=build_policy(row),
         cache=wiring.build_cache(),
         commits=CommitQueue(),
         recorder=VersionRecorder(),
@@ -169,7 +170,7 @@ def _open_database(
 
 def _open_storage(services: Services, wiring: WarehouseWiring, row: WarehouseRow) -> tuple[ObjectStore, StorageAccess]:
     if row.profile_id is None:
-        return services.store, wiring.build_access(row.location)
+        return confine(services.store, build_policy(row)), wiring.build_access(row.location)
     if wiring.open_profile is None:
         raise UnavailableError(f"Warehouse {row.name} has a storage profile, and this process opens none")
     profile = find_profile_of(services, row.profile_id)
@@ -178,7 +179,24 @@ def _open_storage(services: Services, wiring: WarehouseWiring, row: WarehouseRow
         opened = wiring.open_profile(row.location, profile)
     except (StartupError, InvalidRequestError) as error:
         raise UnavailableError(f"Storage profile {profile.name}: {error}") from error
-    return MeasuredStore(opened.store, services.meter.store_call), opened.access
+    return confine(MeasuredStore(opened.store, services.meter.store_call), build_policy(row)), opened.access
+
+
+def build_policy(row: WarehouseRow) -> LocationPolicy:
+    """Build where the files of a warehouse may be: its folder, that of an adopted lake, and what is allowed for it."""
+    return LocationPolicy(
+        row.location,
+        row.allowed_locations,
+        row.data_path,
+        foreign=None,
+        advice="its option allowed-locations adds some",
+    )
+
+
+def confine_services(services: Services, row: WarehouseRow) -> Services:
+    """Keep the services of a command to the places of a warehouse, as `open_warehouse` does."""
+    policy = build_policy(row)
+    return replace(services, policy=policy, store=confine(services.store, policy))
 
 
 def close_warehouse(services: Services, own: Services) -> None:
@@ -188,7 +206,7 @@ def close_warehouse(services: Services, own: Services) -> None:
 
 
 def _close_store(services: Services, store: ObjectStore) -> None:
-    if store is not services.store:
+    if unwrap(store) is not unwrap(services.store):
         store.close()
 
 
@@ -200,11 +218,11 @@ def is_database_lost(services: Services) -> bool:
 def prepare_warehouse(services: Services) -> None:
     """Bring the lake of a warehouse to this version's migrations, and check whose its folders are.
 
-    Raises InvalidRequestError if the lake can't be served.
+    Raises UnavailableError if the lake can't be served.
     """
     try:
         warehouse.prepare_lake(services)
         require_known(services.database)
         services.database.gate.require_open()
-    except StartupError as error:
-        raise InvalidRequestError(f"The lake can't be served: {error}") from error
+    except (StartupError, InvalidRequestError) as error:
+        raise UnavailableError(f"Warehouse {services.warehouse} can't be served: {error}") from error

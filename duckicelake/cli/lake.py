@@ -99,11 +99,13 @@ def adopt(lake: LakeOption = None) -> None:
     """
     from duckicelake.catalog import warehouse
     from duckicelake.catalog.warehouse_databases import adopt_lake
-    from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.cli.wiring.services import adopt_place, open_lake
     from duckicelake.settings.sources import read_settings
 
-    with open_lake(read_settings({"lake": lake})) as services:
-        changes = [*warehouse.adopt(services), *adopt_lake(services)]
+    settings = read_settings({"lake": lake})
+    changes = adopt_place(settings)
+    with open_lake(settings) as services:
+        changes += [*warehouse.adopt(services), *adopt_lake(services)]
         for sentence in changes or ["The warehouse is this lake's: nothing has changed."]:
             typer.echo(sentence)
 

@@ -111,7 +111,7 @@ def _spell(folder: str) -> Sequence[str]:
 
 
 def _list_locations(services: Services) -> tuple[str, ...]:
-    return services.policy.warehouse, *services.policy.allowed
+    return services.policy.places
 
 
 def _find_folders(services: Services, namespace: Namespace, name: str) -> Sequence[S3Folder]:

@@ -15,7 +15,14 @@ from uuid import uuid4
 
 from duckicelake.errors import FileMissingError, InvalidRequestError, UnavailableError
 from duckicelake.storage.policy import canonicalize
-from duckicelake.storage.protocol import NewObject, ObjectStore, StoredFile, build_length_error, check_same_length
+from duckicelake.storage.protocol import (
+    NewObject,
+    ObjectStore,
+    StoredFile,
+    build_length_error,
+    check_same_length,
+    unwrap,
+)
 from duckicelake.storage.threads import run_in_parallel
 
 _LOCAL_PREFIX: Final = "file://"
@@ -282,7 +289,7 @@ def is_link(store: ObjectStore, location: str) -> bool:
 def find_path(store: ObjectStore, location: str) -> Path | None:
     """Find the path of a location on this machine; None if it has none."""
     try:
-        return store.local_path(location)
+        return unwrap(store).local_path(location)
     except InvalidRequestError:
         return None
 

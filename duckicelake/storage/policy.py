@@ -139,11 +139,41 @@ class LocationPolicy:
     Attributes:
         warehouse: absolute path or URI, without trailing slash.
         allowed: further prefixes for tables.
+        lake_path: the DATA_PATH of a lake that was adopted, as the registry has it; None: `data_path`.
+        foreign: prefixes below which all but the own places are other warehouses'; None: that is so everywhere.
+        advice: how an administrator allows further prefixes.
 
     """
 
     warehouse: str
     allowed: tuple[str, ...] = ()
+    lake_path: str | None = None
+    foreign: tuple[str, ...] | None = ()
+    advice: str = "the server's DUCKICELAKE_ALLOWED_LOCATIONS adds places"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The prefixes of the warehouse's files."""
+        return (self.warehouse, *self.allowed, *(() if self.lake_path is None else (self.lake_path,)))
+
+    def holds(self, location: str) -> bool:
+        """Return whether a location may be the warehouse's, whatever its catalog says. Raises InvalidRequestError."""
+        if self.foreign is None:
+            return any(is_within(location, place) for place in self.places)
+        is_foreign = any(is_within(location, place) for place in self.foreign)
+        return not is_foreign or any(is_within(location, place) for place in self.places)
+
+    def check_held(self, location: str) -> None:
+        """Raise InvalidRequestError for a location in no place of the warehouse."""
+        if not self.holds(location):
+            raise InvalidRequestError(
+                f"{location} isn't in the warehouse: "
+                + (
+                    f"expected a place below {' or '.join(self.places)} ({self.advice})"
+                    if self.foreign is None
+                    else f"below {' and '.join(self.foreign)} are the files of others"
+                )
+            )
 
     @property
     def data_path(self) -> str:
@@ -195,7 +225,7 @@ class LocationPolicy:
         return any(is_within(location, prefix) for prefix in (*zones, *self.allowed))
 
     def _zones(self, zone: str) -> str:
-        return f"{' or '.join((zone, *self.allowed))} (the server's DUCKICELAKE_ALLOWED_LOCATIONS adds places)"
+        return f"{' or '.join((zone, *self.allowed))} ({self.advice})"
 
 
 def _check_length(location: str) -> None:

@@ -88,18 +88,32 @@ def check_same_length(location: str, present: int, wanted: int) -> None:
         raise AlreadyExistsError(f"{location} exists with {present} bytes and won't be overwritten with {wanted}")
 
 
-class MeasuredStore:
+class StoreWrapper:
+    """What a store that passes its calls on to another one has in common with others."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+        self.close = store.close
+
+
+def unwrap(store: ObjectStore) -> ObjectStore:
+    """Return the store that does the work, behind all that is around it."""
+    while isinstance(store, StoreWrapper):
+        store = store.store
+    return store
+
+
+class MeasuredStore(StoreWrapper):
     """A store that makes each call in a block of `measure`, by the method's name.
 
     Listings aren't measured: their time is their reader's.
     """
 
     def __init__(self, store: ObjectStore, measure: Callable[[str], AbstractContextManager[object]]) -> None:
-        self.store = store
+        super().__init__(store)
         self.measure = measure
         self.files_below = store.files_below
         self.local_path = store.local_path
-        self.close = store.close
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         with self.measure("read"):

@@ -7,7 +7,7 @@ from typing import Final
 from duckicelake.errors import InvalidRequestError, InvalidSettingsError
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.policy import canonicalize
-from duckicelake.storage.protocol import MeasuredStore, NewObject, ObjectStore, StoredFile
+from duckicelake.storage.protocol import NewObject, ObjectStore, StoredFile, unwrap
 from duckicelake.storage.s3 import S3Options, S3Store
 
 _SCHEME_EXAMPLES: Final = {"file": "an absolute path or file:///<path>", "s3": "s3://<bucket>/<path>"}
@@ -100,7 +100,7 @@ def open_store(warehouse: str, *allowed: str, s3: S3Options | None = None) -> Ob
 
 def find_s3_store(store: ObjectStore, locations: tuple[str, ...]) -> S3Store | None:
     """Return the part of a store that is in S3, if any."""
-    whole = store.store if isinstance(store, MeasuredStore) else store
+    whole = unwrap(store)
     parts = (whole.find_store(location) if isinstance(whole, SchemeStore) else whole for location in locations)
     return next((part for part in parts if isinstance(part, S3Store)), None)
 

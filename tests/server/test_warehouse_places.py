@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.warehouse_registry import adopt_data_path
+from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.ducklake.database import build_attach_source
 from tests.conftest import new_duckdb
-from tests.server.test_warehouses import Site, site_of
+from tests.server.test_warehouses import Site, site_of, wait_until
 from tests.support.client import SCHEMA
 from tests.support.servers import Serve
 from tests.support.view_requests import creation
@@ -189,3 +191,74 @@ def test_warehouse_is_in_no_folder_that_a_link_leads_to(site: Site, tmp_path: Pa
     assert site.http.post("/management/v1/warehouses", json=aliased).status_code == 200
     again = site.http.post("/management/v1/warehouses", json={"name": "own"})
     assert (again.status_code, "overlaps" in again.text) == (400, True), again.text
+
+
+def test_data_path_of_an_adopted_lake_stays_as_the_registry_has_it(
+    site: Site, tmp_path: Path, extensions: None
+) -> None:
+    url, roots = site.services.database.url, tmp_path / "warehouses"
+    with new_duckdb() as duckdb:
+        duckdb.execute(f"ATTACH '{build_attach_source(url)}' AS o (METADATA_SCHEMA 'old', DATA_PATH '{roots}/old/')")
+        duckdb.execute("CREATE TABLE o.t AS SELECT i AS id FROM range(100) r(i)")
+    body = {"name": "kept", "adopted-schema": "old"}
+    site.http.post("/management/v1/warehouses", json=body).raise_for_status()
+    load = "/v1/kept/namespaces/main/tables/t"
+    assert site.http.get(load).status_code == 200
+
+    def move(place: str) -> None:
+        with site.services.database.transaction() as cursor:
+            cursor.execute("UPDATE old.ducklake_metadata SET value = %s WHERE key = 'data_path'", (place,))
+        changed = {"options": {"max-requests": f"{1000 + len(place)}"}}
+        site.http.post("/management/v1/warehouses/kept/options", json=changed)  # it is opened anew
+
+    for place in (f"{roots}/south/ducklake/", "/etc/", f"{roots}/new/"):
+        move(place)
+        refused = site.http.get(load)
+        assert (refused.status_code, "isn't in the warehouse" in refused.text) == (503, True), refused.text
+        if not place.endswith("new/"):
+            with pytest.raises(InvalidRequestError, match=r"overlaps|expected a folder below"):
+                adopt_data_path(site.services, site.wiring, "kept")
+    assert "from now on" in adopt_data_path(site.services, site.wiring, "kept")[0]
+    assert adopt_data_path(site.services, site.wiring, "kept") == []
+    (roots / "old").rename(roots / "new")
+    wait_until(lambda: site.http.get(load).status_code == 200, 5)  # a worker reads the registry once a second
+
+
+def test_further_places_are_allowed_below_the_roots(
+    site: Site, tmp_path: Path, extensions: None, subtests: pytest.Subtests
+) -> None:
+    roots, options = tmp_path / "warehouses", "/management/v1/warehouses/north/options"
+    first = path_of(str(site.services.policy.warehouse))
+    (roots / "to-south").symlink_to(roots / "south")
+    for place, message in (
+        (f"{roots}/south", "overlaps"),
+        (f"{roots}/south/x", "overlaps"),
+        (f"{roots}/to-south/x", "overlaps"),
+        (f"{roots}", "expected a folder below"),
+        (f"{roots}/x,{first}", "expected a folder below"),
+        (f"{tmp_path}/outside", "expected a folder below"),
+        ("x", "absolute path"),
+        ("", "separated by commas"),
+        (f"{roots}/x,", "separated by commas"),
+    ):
+        with subtests.test(place):
+            answer = site.http.post(options, json={"options": {"allowed-locations": place}})
+            assert (answer.status_code, message in answer.text) == (400, True), answer.text
+    landing = roots / "landing"
+    landing.mkdir()
+    with new_duckdb() as duckdb:
+        source = build_attach_source(site.services.database.url)
+        duckdb.execute(f"ATTACH '{source}' AS o (METADATA_SCHEMA 'warehouse_north', DATA_INLINING_ROW_LIMIT 0)")
+        duckdb.execute("CREATE TABLE o.ns.added (id BIGINT)")
+        duckdb.execute(f"COPY (SELECT 1::BIGINT AS id) TO '{landing}/x.parquet'")
+        duckdb.execute(f"CALL ducklake_add_data_files('o', 'added', '{landing}/x.parquet', schema => 'ns')")
+    load = "/v1/north/namespaces/ns/tables/added"
+    refused = site.http.get(load)
+    assert (refused.status_code, "allowed-locations" in refused.text) == (406, True), refused.text
+    changed = site.http.post(options, json={"options": {"allowed-locations": f"{landing}/"}})
+    assert changed.status_code == 200, changed.text
+    assert site.http.get(load).status_code == 200
+    taken = site.http.post("/management/v1/warehouses", json={"name": "landing"})
+    assert (taken.status_code, "overlaps" in taken.text) == (400, True)
+    placed = {"name": "placed", "schema": SCHEMA, "location": f"file:{landing}/placed"}
+    assert site.http.post("/v1/north/namespaces/ns/tables", json=placed).status_code == 200

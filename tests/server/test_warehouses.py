@@ -497,7 +497,7 @@ def test_interrupted_creation_and_drop_are_completed(site: Site) -> None:
     assert site.http.get("/management/v1/warehouses/south").status_code == 404
 
 
-SHARED_FIELDS = {"store", "snapshot_ids", "clock", "meter", "publish_audit", "once", "caller"}
+SHARED_FIELDS = {"snapshot_ids", "clock", "meter", "publish_audit", "once", "caller"}
 
 
 def test_each_part_of_the_services_is_shared_on_purpose_or_the_warehouses_own(site: Site) -> None:

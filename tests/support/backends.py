@@ -44,6 +44,15 @@ def minio() -> Iterator[Minio]:
 
 @pytest.fixture
 def bucket(minio: Minio) -> Bucket:
+    return make_bucket(minio)
+
+
+@pytest.fixture(scope="module")
+def module_bucket(minio: Minio) -> Bucket:
+    return make_bucket(minio)
+
+
+def make_bucket(minio: Minio) -> Bucket:
     name = f"bucket-{next(NUMBERS)}"
     create_bucket(minio, name)
     return Bucket(name, minio)

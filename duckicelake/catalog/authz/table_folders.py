@@ -142,7 +142,7 @@ def _usable(
     is_writable: bool,
 ) -> S3Folder | None:
     folder = parse_folder(location, is_writable=is_writable)
-    if folder is None or not (is_own or _is_allowed(services, location)):
+    if folder is None or not services.policy.holds(location) or not (is_own or _is_allowed(services, location)):
         return None
     owners = _owners(services, location, is_own, table_id, principal)
     if owners is None or not all(is_granted(principal, Capability.READ, owner) for owner in owners):

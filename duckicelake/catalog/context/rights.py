@@ -139,6 +139,11 @@ class RightsCache:
         return self._known is not None and self._known.versions.is_bound
 
     @property
+    def registry(self) -> Database:
+        """The database of the first warehouse."""
+        return self._watch.first if self.link is None else self.link.registry
+
+    @property
     def place(self) -> GrantPlace:
         """Where the warehouse's grants are; asks Postgres once."""
         if not self._is_first and self.link is None and self._place.schema is None:

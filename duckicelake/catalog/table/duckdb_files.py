@@ -203,8 +203,9 @@ class ReadableCopies:
         if not self._is_readable(file, metadata):
             raise UnsupportedError(
                 "added-files",
-                f"DuckDB added {file.path}, which lies where this server may not read, though {reason}: add its folder "
-                "to DUCKICELAKE_ALLOWED_LOCATIONS, or delete its rows in DuckDB and insert them from the file",
+                f"DuckDB added {file.path}, which lies where this server may not read, though {reason}: allow "
+                "its folder "
+                f"({self._services.policy.advice}), or delete its rows in DuckDB and insert them from the file",
             )
 
     def _write_copies(

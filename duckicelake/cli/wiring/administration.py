@@ -27,6 +27,7 @@ from duckicelake.catalog.governance_document import build_state, describe_state,
 from duckicelake.catalog.policy_definitions import PolicyDefinition, TaggedColumn, parse_table
 from duckicelake.catalog.warehouse_places import NewWarehouse
 from duckicelake.cli.wiring.authentication import is_settings_client
+from duckicelake.cli.wiring.location import find_warehouse_roots
 from duckicelake.cli.wiring.profile_settings import build_profile_rules
 from duckicelake.cli.wiring.records import (
     copy_grant,
@@ -254,7 +255,8 @@ class LakeAdministration:
     def change_options(self, name: str, changes: Mapping[str, str | None]) -> Mapping[str, str]:
         """Change options of a warehouse, all or none; None: as it is by default."""
         with self._open("change_options", name) as services:
-            return warehouse_options.change_options(services, changes, check_policies)
+            roots = find_warehouse_roots(self._settings)
+            return warehouse_options.change_options(services, changes, check_policies, roots)
 
     def set_grants(self, name: str, *, is_on: bool) -> None:
         """Let grants decide in a warehouse, or scopes alone."""

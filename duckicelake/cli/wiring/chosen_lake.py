@@ -102,7 +102,7 @@ def build_warehouse_settings(settings: Settings, chosen: ChosenWarehouse) -> Set
             "database_url": build_schema_url(url, row.schema_name),
             "warehouse": row.location,
             "maintenance": (*settings.maintenance, *policies),
-            "allowed_locations": (),
+            "allowed_locations": row.places[1:],
             "warehouse_roots": (),
         }
     )

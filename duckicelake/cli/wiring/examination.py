@@ -8,6 +8,7 @@ from functools import partial
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from duckicelake.catalog.context.services import Services, read_clock_ms
+from duckicelake.catalog.warehouses import confine_services
 from duckicelake.changelog.doctor import examine_folder, examine_lake
 from duckicelake.cli.console import terminal
 from duckicelake.cli.wiring.chosen_lake import reach_lake
@@ -35,6 +36,8 @@ def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
     ):
         own = reached.settings
         services = Services(database, store, build_policy(own), own.snapshot_ids, read_clock_ms)
+        if reached.chosen is not None:
+            services = confine_services(services, reached.chosen.row)
         return examine_lake(
             services,
             partial(_examine_store, services, own),

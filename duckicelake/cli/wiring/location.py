@@ -32,7 +32,8 @@ def find_warehouse_roots(settings: Settings) -> tuple[str, ...]:
 
 
 def build_policy(settings: Settings) -> LocationPolicy:
-    return LocationPolicy(find_warehouse(settings), settings.allowed_locations)
+    """Build where the files of the first warehouse may be."""
+    return LocationPolicy(find_warehouse(settings), settings.allowed_locations, foreign=find_warehouse_roots(settings))
 
 
 @contextmanager

@@ -23,13 +23,15 @@ from duckicelake.catalog.context.registry_link import RegistryLink
 from duckicelake.catalog.context.rights import GovernanceWatch, RightsCache
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services, read_clock_ms
-from duckicelake.catalog.warehouses import Warehouse, WarehouseWiring
+from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME, Warehouse, WarehouseWiring, confine_services
+from duckicelake.cli.console.command import find_chosen_warehouse
 from duckicelake.cli.wiring.chosen_lake import ReachedLake, reach_lake
 from duckicelake.cli.wiring.location import (
     advise_on_postgres,
     build_policy,
     find_warehouse,
     find_warehouse_roots,
+    reach_postgres,
 )
 from duckicelake.cli.wiring.profile_settings import build_profile_rules, build_warehouse_databases, open_profile
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
@@ -53,6 +55,7 @@ from duckicelake.pipeline.policy import parse_policy as maintained_by
 from duckicelake.postgres.database import POOL_CONNECTIONS, Database
 from duckicelake.postgres.pipeline import TraceBlock
 from duckicelake.settings.model import Settings
+from duckicelake.storage.confined import confine
 from duckicelake.storage.protocol import ObjectStore
 from duckicelake.storage.registry import find_s3_store, open_store
 from duckicelake.storage.s3 import S3Options
@@ -175,7 +178,7 @@ def open_services(
         policy, ids = build_policy(settings), settings.snapshot_ids
         yield Services(
             database,
-            store,
+            confine(store, policy),
             policy,
             ids,
             read_clock_ms,
@@ -276,7 +279,8 @@ def open_lake(settings: Settings, operation: str = "") -> Iterator[Services]:
 
     operation: name of the command in the audit trail: that of the route that does the same.
     """
-    with reach_lake(settings) as reached, open_services(reached.settings) as services:
+    with reach_lake(settings) as reached, open_services(reached.settings) as opened:
+        services = opened if reached.chosen is None else confine_services(opened, reached.chosen.row)
         with services.database.reading() as cursor:
             check_reachable(read_contents(cursor))
             if not is_up_to_date(cursor):
@@ -285,6 +289,20 @@ def open_lake(settings: Settings, operation: str = "") -> Iterator[Services]:
         warehouse.look(services)
         with open_rights(services, reached) as rights:
             yield replace(services, caller=build_operator(operation), rights=rights)
+
+
+def adopt_place(settings: Settings) -> list[str]:
+    """Take the DATA_PATH of the lake of --warehouse for the registry; return what changed, as sentences."""
+    from duckicelake.catalog.warehouse_registry import adopt_data_path
+
+    name = find_chosen_warehouse()
+    if name is None or name == FIRST_WAREHOUSE_NAME:
+        return []
+    with reach_postgres(settings) as url:
+        complete = settings.model_copy(update={"database_url": url, "warehouse": find_warehouse(settings)})
+        with open_services(complete) as services:
+            own = replace(services, caller=build_operator("adopt"))
+            return adopt_data_path(own, build_warehouse_wiring(complete), name)
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def _find_zones(services: Services) -> Sequence[str]:
 
 
 def _find_allowed_places(services: Services) -> Sequence[str]:
-    return [real_place(services, place) for place in (services.policy.warehouse, *services.policy.allowed)]
+    return [real_place(services, place) for place in services.policy.places]
 
 
 def _is_below(place: str, zones: Iterable[str]) -> bool:

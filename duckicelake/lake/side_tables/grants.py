@@ -274,6 +274,11 @@ def change_options(cursor: Transaction, place: GrantPlace, changes: Mapping[str,
             run_governance(cursor, _SQL.set_option, place, name=name, value=value)
 
 
+def lock_warehouses(cursor: Transaction, place: GrantPlace) -> None:
+    """Let one transaction at a time say where files of warehouses may be."""
+    run_governance(cursor, _SQL.lock_warehouses, place)
+
+
 def qualify(place: GrantPlace, schema: str) -> GrantPlace:
     """Return the place with the first warehouse's schema."""
     return replace(place, schema=schema)

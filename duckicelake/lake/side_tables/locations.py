@@ -25,6 +25,11 @@ def record_zones(cursor: Cursor[Row], prefixes: Iterable[str]) -> None:
     cursor.execute(_OWNERSHIP_SQL.record_zones, parameters)
 
 
+def read_zones(cursor: Transaction) -> list[str]:
+    """Read the canonical prefixes below which the lake keeps files."""
+    return [prefix for (prefix,) in cursor.execute(_OWNERSHIP_SQL.zones).fetchall()]
+
+
 def find_owners_of_folders(
     cursor: Cursor[Row], prefixes: Sequence[str], folders: Sequence[str], table_id: int | None
 ) -> list[OwnedLocation]:

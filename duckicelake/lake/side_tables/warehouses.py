@@ -18,6 +18,8 @@ _SQL = load_queries("lake", "warehouses")
 WarehouseState = Literal["creating", "active", "dropping"]
 ACTIVE: Final = "active"
 FIRST_NAME: Final = "duckicelake"
+ALLOWED_LOCATIONS: Final = "allowed-locations"
+"""The option with further places of a warehouse's files, separated by commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class WarehouseRow:
         options: those beside the lake's own, by name.
         database_url: of the database of its lake, without the password; None: the database of the first warehouse.
         database_secret: the whole URL, encrypted.
+        data_path: the DATA_PATH of a lake that was adopted; None: that of its location, or not known yet.
         state: only an active one is served; the others were left halfway, and can be created or dropped again.
 
     """
@@ -48,6 +51,17 @@ class WarehouseRow:
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
     database_url: str | None = None
     database_secret: str | None = field(default=None, repr=False)
+    data_path: str | None = None
+
+    @property
+    def allowed_locations(self) -> tuple[str, ...]:
+        """Further places of its files, from its options."""
+        return split_locations(self.options.get(ALLOWED_LOCATIONS))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """All prefixes of its files."""
+        return (self.location, *self.allowed_locations, *(() if self.data_path is None else (self.data_path,)))
 
     @property
     def is_active(self) -> bool:
@@ -93,6 +107,11 @@ class SchemaFacts:
     is_first: bool
 
 
+def split_locations(text: str | None) -> tuple[str, ...]:
+    """Split the value of the option `allowed-locations`, without slashes at the ends."""
+    return tuple(location.rstrip("/") for location in text.split(",")) if text else ()
+
+
 def read_warehouses(cursor: Transaction) -> list[WarehouseRow]:
     """Read the registry, by name."""
     return [WarehouseRow(*row) for row in cursor.execute(_SQL.warehouses).fetchall()]
@@ -122,6 +141,7 @@ def insert_warehouse(
     profile_id: UUID | None = None,
     warehouse_id: UUID | None = None,
     database: DatabaseAddress | None = None,
+    data_path: str | None = None,
 ) -> WarehouseRow:
     """Add a warehouse in state `creating`."""
     parameters = {
@@ -133,6 +153,7 @@ def insert_warehouse(
         "location": location,
         "is_adopted": is_adopted,
         "profile_id": profile_id,
+        "data_path": data_path,
     }
     return WarehouseRow(*cursor.execute(_SQL.insert, parameters).fetchall()[0])
 
@@ -154,6 +175,11 @@ def set_database(cursor: Transaction, warehouse_id: UUID, database: DatabaseAddr
     """Set how the database of a warehouse is reached."""
     parameters = {"warehouse_id": warehouse_id, "database_url": database.url, "database_secret": database.secret}
     cursor.execute(_SQL.set_database, parameters)
+
+
+def set_data_path(cursor: Transaction, warehouse_id: UUID, data_path: str) -> None:
+    """Set where the lake of a warehouse that was adopted has DuckLake's files."""
+    cursor.execute(_SQL.set_data_path, {"warehouse_id": warehouse_id, "data_path": data_path})
 
 
 def delete_warehouse(cursor: Transaction, name: str) -> None:

@@ -147,6 +147,9 @@ INSERT INTO {governance}duckicelake_warehouse_option (warehouse_id, name, value)
 VALUES (%(warehouse_id)s, %(name)s, %(value)s)
 ON CONFLICT (warehouse_id, name) DO UPDATE SET value = excluded.value;
 
+-- lock_warehouses: let one transaction at a time change the registry of warehouses
+LOCK TABLE {governance}duckicelake_warehouse IN SHARE ROW EXCLUSIVE MODE;
+
 -- options: the options of a warehouse, without whether grants are on
 SELECT name, value FROM {governance}duckicelake_warehouse_option WHERE warehouse_id = %(warehouse_id)s AND name <> 'grants';
 

@@ -4,6 +4,9 @@ DELETE FROM duckicelake_zone WHERE prefix <> ALL(%(prefixes)s::text[]);
 -- record_zones: the prefixes below which the lake keeps its files
 INSERT INTO duckicelake_zone SELECT DISTINCT * FROM unnest(%(prefixes)s::text[]) ON CONFLICT DO NOTHING;
 
+-- zones: the prefixes below which the lake keeps its files
+SELECT prefix FROM duckicelake_zone;
+
 -- places: (location, schema and name) of tables and views that live at one of the prefixes or below one of the folders. Indexes hold
 -- the beginnings of locations: what they find is looked at again.
 WITH found AS (

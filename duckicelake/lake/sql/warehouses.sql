@@ -6,33 +6,36 @@ SELECT warehouse_id, name, schema_name, location, is_adopted, state, created,
        profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id),
        coalesce((SELECT json_object_agg(o.name, o.value) FROM duckicelake_warehouse_option o
                  WHERE o.warehouse_id = duckicelake_warehouse.warehouse_id AND o.name <> 'grants'), '{}'),
-       database_url, database_secret
+       database_url, database_secret, data_path
 FROM duckicelake_warehouse ORDER BY duckicelake_warehouse.name;
 
 -- insert: add a warehouse whose lake is still to be prepared
 INSERT INTO duckicelake_warehouse (warehouse_id, name, schema_name, location, is_adopted, state, profile_id, database_url,
-                                   database_secret)
+                                   database_secret, data_path)
 VALUES (%(warehouse_id)s, %(name)s, %(schema_name)s, %(location)s, %(is_adopted)s, 'creating', %(profile_id)s,
-        %(database_url)s, %(database_secret)s)
+        %(database_url)s, %(database_secret)s, %(data_path)s)
 RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created,
        profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id),
-       '{}'::json, database_url, database_secret;
+       '{}'::json, database_url, database_secret, data_path;
 
 -- set_state: what a warehouse is from now on
 UPDATE duckicelake_warehouse SET state = %(state)s WHERE name = %(name)s
 RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created,
        profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id),
-       '{}'::json, database_url, database_secret;
+       '{}'::json, database_url, database_secret, data_path;
 
 -- set_database: by which URL the database of a warehouse is reached
 UPDATE duckicelake_warehouse SET database_url = %(database_url)s, database_secret = %(database_secret)s
 WHERE warehouse_id = %(warehouse_id)s;
 
+-- set_data_path: where the lake of a warehouse that was adopted has DuckLake's files
+UPDATE duckicelake_warehouse SET data_path = %(data_path)s WHERE warehouse_id = %(warehouse_id)s;
+
 -- rename: change the name of a warehouse, and nothing else
 UPDATE duckicelake_warehouse SET name = %(name)s WHERE warehouse_id = %(warehouse_id)s
 RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created,
        profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id),
-       '{}'::json, database_url, database_secret;
+       '{}'::json, database_url, database_secret, data_path;
 
 -- delete: forget a warehouse and its options
 WITH gone AS (DELETE FROM duckicelake_warehouse WHERE name = %(name)s RETURNING warehouse_id)

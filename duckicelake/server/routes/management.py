@@ -231,8 +231,9 @@ async def read_options(context: AppContext, services: AppServices, warehouse: st
 async def change_options(context: AppContext, services: KeyedServices, warehouse: str, body: Body) -> WarehouseOptions:
     """Change options of a warehouse, all or none; workers that run follow within a second."""
     changes = parse_body(ChangeOptionsRequest, body).options
-    own, check = await _find_own(context, services, warehouse), find_wiring(context).check_policies
-    changed = await run_in_threadpool(warehouse_options.change_options, own, changes, check)
+    own, wiring = await _find_own(context, services, warehouse), find_wiring(context)
+    given = own, changes, wiring.check_policies, wiring.roots
+    changed = await run_in_threadpool(warehouse_options.change_options, *given)
     forget_warehouses(context)
     return WarehouseOptions(options=changed)
 
