@@ -156,6 +156,8 @@ class DeferredConnection(Connection[Any]):
         super().__init__(*args, **kwargs)
         self._statement_names: dict[PreparedStatement, bytes] = {}
         self._statement_count = 0
+        self.entered_paths: set[str] = set()
+        """The search paths that it has had."""
 
     def wait(self, gen: PQGen[Any], interval: float = _WAIT_SECONDS, timeout: float | None = None) -> Any:
         """Run an exchange with Postgres to its end. Raises OperationalError if no answer comes in time."""

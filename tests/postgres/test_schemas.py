@@ -1,5 +1,6 @@
 """Several lakes in one database, over one pool of connections."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,6 +15,7 @@ from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.snapshots import lock_writers
 from duckicelake.lake.setup.format import build_session_settings, prepare_catalog
 from duckicelake.postgres.database import Database
+from duckicelake.postgres.session import MAX_ENTERED_PATHS
 from duckicelake.postgres.shared_pools import SchemaDatabase
 
 SCHEMAS = ("first", 'Second "lake"', "a b\\c")
@@ -61,6 +63,17 @@ def test_threads_share_two_connections_among_four_lakes(pool: Database) -> None:
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(current_schema, databases))
     assert found == ["public", *SCHEMAS] * 25
+    assert pool.statistics()["pool_size"] <= 2
+
+
+def test_connections_that_were_in_many_schemas_are_replaced(pool: Database) -> None:
+    """So that no session keeps what Postgres caches of a thousand lakes."""
+    schemas_of = defaultdict(set)
+    for number in range(4 * MAX_ENTERED_PATHS):
+        with SchemaDatabase(pool, f"lake{number}").statement() as cursor:
+            schemas_of[cursor.execute("SELECT pg_backend_pid()").fetchall()[0][0]].add(number)
+    assert len(schemas_of) >= 4
+    assert max(map(len, schemas_of.values())) <= MAX_ENTERED_PATHS + 1
     assert pool.statistics()["pool_size"] <= 2
 
 
