@@ -21,6 +21,7 @@ RUN_BY = {
     "docs/client.md": "tests/client/test_lake.py",
     "docs/delta.md": "tests/delta/duckdb/test_read_delta.py",
     "docs/governance.md": "tests/cli/test_governance.py",
+    **{page: "tests/scripts/test_guides.py" for page in PAGES if page.startswith(("docs/tutorials/", "docs/how-to/"))},
     "docs/lineage.md": "tests/lineage/duckdb/test_snippet.py",
     "docs/scan-planning.md": "tests/engines/test_snippets.py",
     "docs/small-writes.md": "tests/engines/test_snippets.py",
@@ -76,6 +77,12 @@ def test_readme_links_to_every_page() -> None:
     assert {name for name, _ in linked(README)} >= set(PAGES) - {README}
 
 
+def test_navigation_of_the_site_has_every_page() -> None:
+    named = set(re.findall(r": ([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert {f"docs/{name}" for name in named if f"docs/{name}" in PAGES} == {page for page in PAGES if "/" in page}
+    assert {"index.md", "missing.md"} <= named
+
+
 def test_every_page_begins_with_whom_it_is_for() -> None:
     for page, text in PAGES.items():
         if page.startswith("docs/"):
@@ -89,10 +96,18 @@ def test_every_folder_of_the_package_has_a_row() -> None:
 
 
 def test_every_snippet_is_run_by_a_test() -> None:
-    assert {page for page, text in PAGES.items() if "<!-- run" in text} == set(RUN_BY)
+    assert {page for page, text in PAGES.items() if "<!-- run" in text} == {page for page in RUN_BY if snippets(page)}
     for page, module in RUN_BY.items():
         assert len(snippets(page)) == PAGES[page].count("<!--")
-        assert f'snippets("{page}")' in (ROOT / module).read_text()
+        named = f'snippets("{page}")' if page.count("/") < 2 else f'"{page.rpartition("/")[0]}/"'
+        assert named in (ROOT / module).read_text()
+
+
+def test_errors_of_the_page_of_errors_are_raised() -> None:
+    texts = re.findall(r"^\| `(.*?)` \|", PAGES["docs/how-to/errors.md"], re.MULTILINE)
+    sources = [path.read_text() for path in PACKAGE.rglob("*.py")]
+    assert len(texts) > 15
+    assert [text for text in texts if not any(text in source for source in sources)] == []
 
 
 def test_every_setting_has_a_row_and_every_row_is_a_setting() -> None:
@@ -155,6 +170,8 @@ def missing_names(text: str) -> Iterator[str]:
     """Files of the repository and modules of the package that a text names, and that do not exist."""
     for name in FILE.findall(text):
         first = name.split("/")[0]
+        if first == "..":
+            continue  # a link
         homes = [home for home in (ROOT, PACKAGE) if (home / first).is_dir()]
         if homes and not any((home / name).exists() for home in homes):
             yield name

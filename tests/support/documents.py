@@ -12,12 +12,15 @@ PAGES = {
 }
 """Texts by their paths in the repository."""
 
-_SNIPPET = re.compile(r"^<!-- run: (\w+) -->\n```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_SNIPPET = re.compile(r"^<!-- (?:run|file): ([\w.]+) -->\n```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A block of code below `<!-- run: name -->`: a test runs it as it stands there, but for addresses."""
+    """A block of code below `<!-- run: name -->`: a test runs it as it stands there, but for addresses.
+
+    Below `<!-- file: name -->` it is a file that a later block runs.
+    """
 
     page: str
     name: str
