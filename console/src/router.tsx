@@ -115,13 +115,35 @@ const issuers = createRoute({
   component: lazyRouteComponent(() => import("./pages/admin/Issuers.tsx"), "Issuers"),
 });
 
+const grants = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/grants",
+  validateSearch: (search): { principal?: string; on?: string } => textsOf(search, ["principal", "on"]),
+  component: lazyRouteComponent(() => import("./pages/admin/Grants.tsx"), "Grants"),
+});
+
+const why = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/why",
+  validateSearch: (search): { principal?: string; action?: string; on?: string } =>
+    textsOf(search, ["principal", "action", "on"]),
+  component: lazyRouteComponent(() => import("./pages/admin/Why.tsx"), "Why"),
+});
+
+const policies = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/policies",
+  validateSearch: (search): { on?: string } => textsOf(search, ["on"]),
+  component: lazyRouteComponent(() => import("./pages/admin/Policies.tsx"), "Policies"),
+});
+
 const you = createRoute({
   getParentRoute: () => warehouse,
   path: "/you",
   component: lazyRouteComponent(() => import("./pages/admin/You.tsx"), "You"),
 });
 
-const administration = [warehouses, oneWarehouse, people, onePrincipal, issuers, you] as const;
+const administration = [warehouses, oneWarehouse, people, onePrincipal, issuers, grants, why, policies, you] as const;
 
 /** The members of an address that are texts. */
 function textsOf<K extends string>(search: Record<string, unknown>, names: readonly K[]): { [N in K]?: string } {

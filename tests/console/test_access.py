@@ -30,6 +30,10 @@ PAGES = {
     "people": "w/duckicelake/people",
     "principal": "w/duckicelake/people/admin",
     "issuers": "w/duckicelake/issuers",
+    "grants": "w/duckicelake/grants",
+    "grants of an object": "w/duckicelake/grants?principal=admin&on=table:sales.orders",
+    "why": "w/duckicelake/why?principal=admin&action=select&on=table:sales.orders",
+    "policies": "w/duckicelake/policies?on=table:sales.orders",
     "you": "w/duckicelake/you",
     "no such page": "w/duckicelake/nothing",
 }

@@ -3,7 +3,7 @@ import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { FIRST_WAREHOUSE } from "./address.ts";
 import { type Answer, get } from "./client.ts";
 
-const PAGE_SIZE = 1000;
+export const PAGE_SIZE = 1000;
 
 export type Caller = Answer<"/v1/whoami", "get">;
 export type Warehouse = Answer<"/management/v1/warehouses", "get">["warehouses"][number];
@@ -13,7 +13,7 @@ interface Page {
   readonly "next-page-token"?: string | null;
 }
 
-const PAGED = { initialPageParam: "", getNextPageParam: (page: Page) => page["next-page-token"] };
+export const PAGED = { initialPageParam: "", getNextPageParam: (page: Page) => page["next-page-token"] };
 
 export const serverQuery = () =>
   queryOptions({

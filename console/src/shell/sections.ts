@@ -5,9 +5,12 @@ import {
   Database,
   History as HistoryIcon,
   House,
+  KeyRound,
   type LucideIcon,
+  MessageCircleQuestion,
   SquareTerminal,
   Users,
+  VenetianMask,
 } from "lucide-react";
 import type { Caller } from "../api/administration.ts";
 
@@ -19,7 +22,10 @@ export interface Section {
     | "/w/$warehouse/history"
     | "/w/$warehouse/dropped"
     | "/w/$warehouse/warehouses"
-    | "/w/$warehouse/people";
+    | "/w/$warehouse/people"
+    | "/w/$warehouse/grants"
+    | "/w/$warehouse/why"
+    | "/w/$warehouse/policies";
   readonly name: string;
   readonly Icon: LucideIcon;
   readonly isExact?: boolean;
@@ -37,9 +43,15 @@ export const SECTIONS: readonly Section[] = [
 
 const isAdmin = (caller: Caller): boolean => caller["is-admin"];
 
+/** Who may see or manage any: administrators, and where grants are on everyone their own. */
+const hasGrants = (caller: Caller): boolean => caller["is-admin"] || caller["grants-on"];
+
 export const ADMINISTRATION: readonly Section[] = [
   { to: "/w/$warehouse/warehouses", name: "Warehouses", Icon: Boxes, isFor: isAdmin },
   { to: "/w/$warehouse/people", name: "People", Icon: Users, isFor: isAdmin },
+  { to: "/w/$warehouse/grants", name: "Grants", Icon: KeyRound, isFor: hasGrants },
+  { to: "/w/$warehouse/why", name: "Why may she?", Icon: MessageCircleQuestion, isFor: isAdmin },
+  { to: "/w/$warehouse/policies", name: "Policies", Icon: VenetianMask, isFor: hasGrants },
 ];
 
 /** Those that the caller may see anything of. */

@@ -40,6 +40,12 @@ export function OnePrincipal() {
     <div className="body">
       <title>{`${name} · People · duckicelake`}</title>
       <Head crumbs={[all]} title={name} comment={query.data?.description}>
+        <Link to="/w/$warehouse/grants" params={{ warehouse }} search={{ principal: name }} className="button">
+          Grants
+        </Link>
+        <Link to="/w/$warehouse/why" params={{ warehouse }} search={{ principal: name }} className="button">
+          Why may it?
+        </Link>
         {query.data ? <Acts principal={query.data} /> : null}
       </Head>
       <Loaded query={query}>
