@@ -303,7 +303,9 @@ class Lake(LakeActivity):
         branch or tag. query_id: a UUID by which `query` says how far it is, and `cancel_query` ends it.
         """
         body = _build_query(sql=statement, namespace=namespace, at=at, limit=limit, query_id=query_id)
-        return QueryResult(self.client.post_raw(self.client.own("sql", "query"), body, ARROW_STREAM, QUERY_SECONDS))
+        path, read = self.client.own("sql", "query"), QueryResult.read
+        result: QueryResult = self.client.post_streamed(path, body, ARROW_STREAM, QUERY_SECONDS, read)
+        return result
 
     def preview(
         self,

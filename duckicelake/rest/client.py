@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode
 from uuid import UUID
 
@@ -35,6 +35,7 @@ from duckicelake.rest.http import (
     Json,
     JsonAnswer,
     NoAnswerError,
+    ReadBody,
     create_request_key,
     log_in,
     parse_json,
@@ -225,23 +226,26 @@ class CatalogClient:
 
         most_bytes: of a longer answer, only so many and one more are returned, and the server ends the rest.
         """
-        answer = self._send_raw(path, body, accept, seconds, most_bytes, self.get_token())
+        return self._post_body(path, body, accept, {"seconds": seconds, "most_bytes": most_bytes, "is_cut": True}).body
+
+    def post_streamed(self, path: str, body: Json, accept: str, seconds: float, read_body: ReadBody) -> Any:
+        """Post a body that may be sent twice, and return what is read of the answer while it comes."""
+        return self._post_body(path, body, accept, {"seconds": seconds, "read_body": read_body}).content
+
+    def _post_body(self, path: str, body: Json, accept: str, options: Json) -> HttpResponse:
+        answer = self._send_raw(path, body, accept, options, self.get_token())
         if answer.status == 401 and (self.connection.credential is not None or (self._login and self._token)):
-            answer = self._send_raw(path, body, accept, seconds, most_bytes, self.get_token(renew=True))
+            answer = self._send_raw(path, body, accept, options, self.get_token(renew=True))
         if answer.status >= 300:
             raise build_error(JsonAnswer(answer.status, parse_json(answer.body)), f"POST {self._uri}{path}")
-        return answer.body
+        return answer
 
-    def _send_raw(
-        self, path: str, body: Json, accept: str, seconds: float, most_bytes: int | None, token: str | None
-    ) -> HttpResponse:
+    def _send_raw(self, path: str, body: Json, accept: str, options: Json, token: str | None) -> HttpResponse:
         headers = {**self.connection.headers, "Accept": accept, "Content-Type": "application/json"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        sent = json.dumps(body).encode()
-        options: Json = {"seconds": seconds, "most_bytes": most_bytes, "is_cut": True, "may_repeat": True}
         try:
-            return self._http.ask("POST", path, headers, sent, **options)
+            return self._http.ask("POST", path, headers, json.dumps(body).encode(), may_repeat=True, **options)
         except NoAnswerError as error:
             raise CatalogUnreachableError(f"{error}: check --uri, and that it runs") from error
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, cast
 from urllib.parse import unquote, urlencode, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from uuid import UUID
@@ -70,11 +70,16 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A response. Names of headers are in lower case."""
+    """A response. Names of headers are in lower case. content: what `read_body` made of the body, else None."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    content: Any = None
+
+
+ReadBody = Callable[[BinaryIO], Any]
+"""Reads the body of a response to its end, and returns what it makes of it."""
 
 
 class HttpConnection:
@@ -100,6 +105,7 @@ class HttpConnection:
         most_bytes: int | None = None,
         is_cut: bool = False,
         may_repeat: bool = False,
+        read_body: ReadBody | None = None,
     ) -> HttpResponse:
         """Send a request and return its response, whatever the status.
 
@@ -114,6 +120,7 @@ class HttpConnection:
             most_bytes: longest body of an answer; None: any.
             is_cut: of a longer body, return the first `most_bytes` + 1 bytes, and close the connection.
             may_repeat: whether the request may be sent twice, as where the server closes a kept connection.
+            read_body: reads the body of a success as it comes, in place of one text of all its bytes.
 
         Raises:
             NoAnswerError: no response came, or too long a one.
@@ -125,7 +132,7 @@ class HttpConnection:
                 f"Invalid token for {self.uri}: the token has letters that no HTTP header may have"
             )
         url, sent = self.uri + path, {"User-Agent": "duckicelake", **headers}
-        options: Json = {"headers": sent, "body": body, "seconds": seconds, "is_cut": is_cut}
+        options: Json = {"headers": sent, "body": body, "seconds": seconds, "is_cut": is_cut, "read_body": read_body}
         try:
             if self._guard is not None and not self._guard.lists_host(str(parse_outbound(url).host)):
                 with open_guarded_pool(self._guard, seconds) as pool:
@@ -176,6 +183,7 @@ class HttpConnection:
         body: bytes | None,
         seconds: float,
         is_cut: bool,
+        read_body: ReadBody | None,
     ) -> HttpResponse:
         timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_SECONDS, seconds), read=seconds)
         answer = pool.urlopen(
@@ -186,9 +194,11 @@ class HttpConnection:
             timeout=timeout,
             retries=False,
             redirect=False,
-            preload_content=most_bytes is None,
+            preload_content=most_bytes is None and read_body is None,
         )
         names = {name.lower(): value for name, value in answer.headers.items()}
+        if read_body is not None and answer.status < 300:
+            return HttpResponse(answer.status, names, b"", _read_whole(answer, read_body))
         if most_bytes is None:
             return HttpResponse(answer.status, names, answer.data)
         with answer:
@@ -201,6 +211,17 @@ class HttpConnection:
         proxy = _find_proxy(self.uri) if self._pool is not None else None
         by = "" if proxy is None else f" by the proxy {urlsplit(proxy).netloc.rpartition('@')[2]}"
         return f"{self.uri} doesn't answer{by} ({getattr(error, 'reason', None) or error})"
+
+
+def _read_whole(answer: urllib3.BaseHTTPResponse, read_body: ReadBody) -> Any:
+    """Read a body and its end, without which the server has cut it. Keep the connection only if there was no error."""
+    try:
+        content = read_body(cast("BinaryIO", answer))
+        answer.read()
+    except BaseException:
+        answer.close()
+        raise
+    return content
 
 
 def _follow(

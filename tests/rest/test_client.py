@@ -5,6 +5,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from socketserver import StreamRequestHandler, TCPServer
+from typing import BinaryIO
 
 import pytest
 
@@ -152,6 +154,39 @@ def test_raw_answer_is_asked_for_with_a_new_token_where_the_old_one_has_expired(
         client = CatalogClient(Connection(uri, "id:secret"))
         assert client.post_raw("/sql/v1/query", {}, "text/csv", 5.0) == b"rows"
         assert client.get_token() == "two"
+
+
+def _read_line(body: BinaryIO) -> bytes:
+    """Read no more than is wanted, as a reader of Arrow's stream does after its end."""
+    return body.read(6)
+
+
+@contextmanager
+def answering_in_chunks(*chunks: bytes) -> Iterator[str]:
+    """A server that answers each connection with these bytes behind the headers, and closes it."""
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline() not in {b"\r\n", b""}:
+                pass
+            self.rfile.read(2)
+            self.wfile.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"".join(chunks))
+
+    with TCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_answer_is_read_while_it_comes() -> None:
+    with answering_in_chunks(b"4\r\nfirs\r\n", b"7\r\nt\nmore\n\r\n", b"0\r\n\r\n") as uri:
+        assert CatalogClient(Connection(uri)).post_streamed("/q", {}, "text/csv", 5.0, _read_line) == b"first\n"
+
+
+@pytest.mark.parametrize("chunks", [(b"6\r\nfirst\n\r\n",), (b"9\r\nfirst\nm",), (b"4\r\nfirs\r\n",)])
+def test_cut_answer_is_an_error_wherever_it_is_cut(chunks: Sequence[bytes]) -> None:
+    with answering_in_chunks(*chunks) as uri, pytest.raises(CatalogUnreachableError, match="doesn't answer"):
+        CatalogClient(Connection(uri)).post_streamed("/q", {}, "text/csv", 5.0, _read_line)
 
 
 @pytest.mark.parametrize(("script", "is_ours"), [((200, {"jobs": []}), True), ((400, {}), False), ((404, "no"), False)])
