@@ -47,6 +47,7 @@ async def get_entrance() -> Response:
 
 
 @router.api_route("/ui", methods=_METHODS)
+@router.api_route("/ui/login", methods=_METHODS)
 @router.api_route("/ui/w/{path:path}", methods=_METHODS)
 async def get_console(request: Request, if_none_match: IfNoneMatch = None) -> Response:
     """Answer with the page, whose script shows what the address names."""
@@ -68,7 +69,9 @@ def get_console_file(
 
 
 _NEEDS: Final = {
-    (method, path): Public() for method in _METHODS for path in ("/", "/ui", "/ui/w/{path:path}", "/ui/console/{file}")
+    (method, path): Public()
+    for method in _METHODS
+    for path in ("/", "/ui", "/ui/login", "/ui/w/{path:path}", "/ui/console/{file}")
 }
 """The pages hold no data: their scripts ask for it with the caller's token."""
 ROUTES: Final = FeatureRoutes((router,), _NEEDS)

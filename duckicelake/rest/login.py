@@ -62,7 +62,8 @@ def begin_login(issuer: str, client_id: str, scope: str = DEFAULT_SCOPE) -> Devi
     if "device_authorization_endpoint" not in document:
         raise BadInputError(f"{issuer} has no device flow: log in with --credential or --token")
     endpoint, token_endpoint = (
-        _check_url(str(document.get(name, "")), name) for name in ("device_authorization_endpoint", "token_endpoint")
+        check_login_url(str(document.get(name, "")), name)
+        for name in ("device_authorization_endpoint", "token_endpoint")
     )
     answer = send_request("POST", endpoint, form={"client_id": client_id, "scope": scope})
     if answer.status != 200 or not isinstance(answer.body, dict) or "device_code" not in answer.body:
@@ -70,8 +71,8 @@ def begin_login(issuer: str, client_id: str, scope: str = DEFAULT_SCOPE) -> Devi
     said = answer.body
     complete = said.get("verification_uri_complete")
     return DeviceLogin(
-        _check_url(str(said["verification_uri"]), "verification_uri"),
-        None if complete is None else _check_url(str(complete), "verification_uri_complete"),
+        check_login_url(str(said["verification_uri"]), "verification_uri"),
+        None if complete is None else check_login_url(str(complete), "verification_uri_complete"),
         str(said["user_code"]),
         str(said["device_code"]),
         token_endpoint,
@@ -119,7 +120,7 @@ def list_issuers(uri: str) -> tuple[str, ...]:
 
 
 def _read_document(issuer: str) -> Json:
-    url = f"{_check_url(issuer, 'issuer').rstrip('/')}/.well-known/openid-configuration"
+    url = f"{check_login_url(issuer, 'issuer').rstrip('/')}/.well-known/openid-configuration"
     answer = send_request("GET", url)
     if answer.status != 200 or not isinstance(answer.body, dict):
         raise CatalogUnreachableError(f"{url} can't be read ({answer.status}): is {issuer} an OpenID Connect issuer?")
@@ -128,7 +129,7 @@ def _read_document(issuer: str) -> Json:
     return answer.body
 
 
-def _check_url(url: str, what: str) -> str:
+def check_login_url(url: str, what: str) -> str:
     """Return a URL to which secrets may be sent. Raises BadInputError unless it is https://, or on this machine."""
     parts = urlsplit(url)
     if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK_HOSTS):

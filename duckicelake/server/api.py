@@ -179,6 +179,7 @@ def create_routes() -> App:
         plans.plan_router,
         plans.plan_id_router,
         oauth.router,
+        oauth.login_router,
         oauth.resource_router,
         catalog.config_router,
         catalog.namespace_router,

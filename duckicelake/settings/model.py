@@ -224,6 +224,9 @@ class Settings(BaseSettings):
     oidc_name_claim: str = Field(default="sub", min_length=1, description="claim that names the principal")
     oidc_scopes: str | None = Field(default=None, description="claimvalue=scope scope,…; none: the claim holds scopes")
     oidc_group_claim: str | None = Field(default=None, description="claim whose values are names of groups; none: no")
+    oidc_web_clients: str | None = Field(
+        default=None, description="issuer=client_id scope scope,…: where readers of the console log in; none: nowhere"
+    )
     oidc_leeway: int = Field(default=30, ge=0, le=600, description="seconds by which the provider's clock may differ")
 
     opa_url: str | None = Field(

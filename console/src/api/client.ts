@@ -1,7 +1,7 @@
 // Asks the routes that all clients have, by the types of openapi/duckicelake.json.
 import { FIRST_WAREHOUSE, serverUrl } from "./address.ts";
 import type { paths } from "./openapi";
-import { currentToken, demandSignIn } from "./session.ts";
+import { currentToken, demandSignIn, renewSession } from "./session.ts";
 
 type Method = "get" | "post" | "delete";
 type PathsWith<M extends Method> = { [P in keyof paths]: paths[P] extends Record<M, object> ? P : never }[keyof paths];
@@ -74,20 +74,34 @@ export async function send<P extends keyof paths, M extends Method>(
   asked: Asked<P, M>,
 ): Promise<Response> {
   const shown = currentToken();
+  const answer = await sendOnce(method, path, asked, shown);
+  if (answer.ok) return answer;
+  if (answer.status === 401 && shown !== null && (await renewSession(shown))) {
+    const again = await sendOnce(method, path, asked, currentToken());
+    if (again.ok) return again;
+    throw await readError(again);
+  }
+  const refused = await readError(answer);
+  if (answer.status === 401) demandSignIn(shown === null ? "" : refused.message, shown);
+  throw refused;
+}
+
+async function sendOnce<P extends keyof paths, M extends Method>(
+  method: M,
+  path: P,
+  asked: Asked<P, M>,
+  shown: string | null,
+): Promise<Response> {
   const headers = new Headers({ "X-Engine": "console", ...asked.headers });
   if (shown !== null) headers.set("Authorization", `Bearer ${shown}`);
   if (asked.body !== undefined) headers.set("Content-Type", "application/json");
   const request: RequestInit = { method: method.toUpperCase(), headers, credentials: "omit" };
   if (asked.body !== undefined) request.body = writeJson(asked.body);
   if (asked.signal) request.signal = asked.signal;
-  const answer = await fetch(urlOf(path, asked), request).catch((error: unknown) => {
+  return fetch(urlOf(path, asked), request).catch((error: unknown) => {
     if (asked.signal?.aborted) throw error;
     throw new ApiError("The server does not answer. It may be down, or the network may be.", 0, "NoAnswer", null);
   });
-  if (answer.ok) return answer;
-  const refused = await readError(answer);
-  if (answer.status === 401) demandSignIn(shown === null ? "" : refused.message, shown);
-  throw refused;
 }
 
 export async function readError(answer: Response): Promise<ApiError> {

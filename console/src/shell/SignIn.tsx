@@ -1,73 +1,156 @@
 // Asks who is there, where the server wants to know. It stands before all pages: what they showed is gone with the session.
-import { useQueryClient } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { LogIn } from "lucide-react";
 import { type FormEvent, type ReactNode, useEffect, useState } from "react";
 import { readError } from "../api/client.ts";
 import { serverUrl } from "../api/address.ts";
-import { beginSession, useSession } from "../api/session.ts";
+import { beginLogin, canRedirect, endUrl, listLogins, nameIssuer, type WebLogin } from "../api/login.ts";
+import { beginSession, currentIssuer, useSession } from "../api/session.ts";
+import { Waiting } from "../parts/Notice.tsx";
 import { Logo } from "./Logo.tsx";
 
+const LOGINS = "logins";
+
 export function SessionGate({ children }: { children: ReactNode }) {
-  const { demand } = useSession();
+  const { demand, isReturning } = useSession();
   const client = useQueryClient();
   useEffect(() => {
-    if (demand !== null) client.clear();
+    // What the gate asks by itself is in no one's session.
+    if (demand !== null) client.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== LOGINS });
   }, [demand, client]);
-  return demand === null ? children : <SignIn reason={demand} />;
+  if (isReturning) return <Returning />;
+  return demand === null ? children : <SignIn key={demand} reason={demand} />;
+}
+
+function Gate({ title, children }: { title: string; children: ReactNode }) {
+  useEffect(() => {
+    document.title = `${title} · duckicelake`;
+  }, [title]);
+  return (
+    <main className="gate">
+      <div className="card">
+        <div className="inside stack">
+          <div className="row">
+            <Logo />
+            <h1>{title}</h1>
+          </div>
+          {children}
+        </div>
+      </div>
+    </main>
+  );
+}
+
+function Returning() {
+  return (
+    <Gate title="Signing in">
+      <Waiting lines={3} />
+    </Gate>
+  );
 }
 
 function SignIn({ reason }: { reason: string }) {
   const [trouble, setTrouble] = useState(reason);
   const [isBusy, setBusy] = useState(false);
-  const submit = async (event: FormEvent<HTMLFormElement>) => {
-    event.preventDefault();
+  const { data: logins, isLoading } = useQuery({
+    queryKey: [LOGINS],
+    queryFn: ({ signal }) => listLogins(signal),
+    retry: 1,
+  });
+  const attempt = (act: () => Promise<void>) => {
     setBusy(true);
     setTrouble("");
-    try {
-      await signIn(new FormData(event.currentTarget));
-    } catch (error) {
+    act().catch((error: unknown) => {
       setTrouble(error instanceof Error ? error.message : String(error));
       setBusy(false);
-    }
+    });
   };
-  useEffect(() => {
-    document.title = "Sign in · duckicelake";
-  }, []);
+  const hasLogins = (logins ?? []).length > 0;
+  const form = <CredentialForm isBusy={isBusy} isFirst={!hasLogins} attempt={attempt} />;
   return (
-    <main className="gate">
-      <form className="card" onSubmit={(event) => void submit(event)}>
-        <div className="inside stack">
-          <div className="row">
-            <Logo />
-            <h1>Sign in</h1>
-          </div>
-          <p className="quiet">This catalog shows what you may read, once it knows who you are.</p>
-          {trouble ? (
-            <p className="banner bad" role="alert">
-              {trouble}
-            </p>
-          ) : null}
-          <label className="field">
-            <span>Client id</span>
-            <input name="id" autoComplete="username" autoFocus spellCheck={false} />
-          </label>
-          <label className="field">
-            <span>Client secret</span>
-            <input name="secret" type="password" autoComplete="current-password" />
-          </label>
-          <label className="field">
-            <span>Or a token</span>
-            <input name="token" type="password" autoComplete="off" aria-describedby="token-hint" />
-            <span className="hint" id="token-hint">
-              Of this server, or of an issuer that it trusts.
-            </span>
-          </label>
-          <button className="button primary" disabled={isBusy}>
-            Sign in
-          </button>
-          <p className="small quiet">The token is kept in this tab until you close it, sign out, or the token ends.</p>
-        </div>
-      </form>
-    </main>
+    <Gate title="Sign in">
+      <p className="quiet">This catalog shows what you may read, once it knows who you are.</p>
+      {trouble ? (
+        <p className="banner bad" role="alert">
+          {trouble}
+        </p>
+      ) : null}
+      {(logins ?? []).map((login) => (
+        <Redirect key={login.issuer} login={login} isBusy={isBusy} attempt={attempt} />
+      ))}
+      {isLoading ? <Waiting lines={3} /> : hasLogins ? <Other>{form}</Other> : form}
+      <p className="small quiet">
+        The token is kept in this tab until you close it, sign out, or the token ends. Other tabs of this server get it,
+        too.
+      </p>
+    </Gate>
+  );
+}
+
+type Attempt = (act: () => Promise<void>) => void;
+
+function Redirect({ login, isBusy, attempt }: { login: WebLogin; isBusy: boolean; attempt: Attempt }) {
+  const name = nameIssuer(login.issuer);
+  const end = currentIssuer() === login.issuer ? endUrl(login) : null;
+  const why = canRedirect
+    ? login.problem
+    : "Your browser allows this login only where the console has an https address.";
+  return (
+    <div className="stack tight">
+      <button
+        type="button"
+        className="button primary"
+        disabled={isBusy || Boolean(why)}
+        onClick={() => attempt(() => beginLogin(login))}
+      >
+        <LogIn className="icon" aria-hidden /> Sign in with {name}
+      </button>
+      {why ? <p className="small quiet">{why}</p> : null}
+      {end ? (
+        <p className="small quiet">
+          You are still signed in at {name}. <a href={end}>Sign out there, too</a>
+        </p>
+      ) : null}
+    </div>
+  );
+}
+
+function Other({ children }: { children: ReactNode }) {
+  return (
+    <details>
+      <summary>With a client&rsquo;s secret or a token</summary>
+      {children}
+    </details>
+  );
+}
+
+function CredentialForm({ isBusy, isFirst, attempt }: { isBusy: boolean; isFirst: boolean; attempt: Attempt }) {
+  const submit = (event: FormEvent<HTMLFormElement>) => {
+    event.preventDefault();
+    const typed = new FormData(event.currentTarget);
+    attempt(() => signIn(typed));
+  };
+  return (
+    <form className="stack" onSubmit={submit}>
+      <label className="field">
+        <span>Client id</span>
+        <input name="id" autoComplete="username" autoFocus={isFirst} spellCheck={false} />
+      </label>
+      <label className="field">
+        <span>Client secret</span>
+        <input name="secret" type="password" autoComplete="current-password" />
+      </label>
+      <label className="field">
+        <span>Or a token</span>
+        <input name="token" type="password" autoComplete="off" aria-describedby="token-hint" />
+        <span className="hint" id="token-hint">
+          Of this server, or of an issuer that it trusts.
+        </span>
+      </label>
+      <button className={isFirst ? "button primary" : "button"} disabled={isBusy}>
+        Sign in
+      </button>
+    </form>
   );
 }
 

@@ -16,7 +16,7 @@ from duckicelake.postgres.database import Database
 from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.oauth_clients import OAuthClients, check_secrets, parse_clients
-from duckicelake.server.auth.oidc import OidcProvider, OidcVerifier, parse_scope_mapping
+from duckicelake.server.auth.oidc import OidcProvider, OidcVerifier, parse_scope_mapping, parse_web_clients
 from duckicelake.server.auth.tokens import Tokens, make_random_keys, parse_keys
 from duckicelake.server.middleware.cross_site import ANY_HOST, is_loopback
 from duckicelake.settings.model import Settings
@@ -94,6 +94,7 @@ def build_authentication(settings: Settings, database: Database | None = None) -
         provider=_build_verifier(settings),
         directory=None if database is None else PrincipalDirectory(database),
         guard=OutboundGuard.parse(settings.allowed_addresses),
+        web_clients=parse_web_clients(settings.oidc_web_clients or ""),
         own_tokens=SecretLifetimes(
             timedelta(seconds=settings.own_token_seconds), timedelta(seconds=settings.own_token_max_seconds)
         ),

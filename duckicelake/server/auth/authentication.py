@@ -16,7 +16,7 @@ from duckicelake.catalog.own_secrets import SecretLifetimes
 from duckicelake.errors import InvalidTokenError, NotAuthenticatedError, UnavailableError
 from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.server.auth.oauth_clients import OAuthClients
-from duckicelake.server.auth.oidc import OidcProvider, OidcVerifier
+from duckicelake.server.auth.oidc import OidcProvider, OidcVerifier, WebClient
 from duckicelake.server.auth.tokens import ISSUER, Clock, Token, Tokens, read_issuer
 
 T = TypeVar("T")
@@ -280,6 +280,7 @@ class Authentication:
     directory: of the principals that were registered at run time; None: there are none. guard: where the URLs of their
     issuers may lead.
     own_tokens: how long tokens are valid that principals make for themselves.
+    web_clients: at which issuers people of web pages log in, and as what.
     warehouse: principals have the grants of this one alone; empty is the first.
     """
 
@@ -291,10 +292,11 @@ class Authentication:
     directory: PrincipalDirectory | None = None
     guard: OutboundGuard | None = None
     own_tokens: SecretLifetimes = field(default_factory=SecretLifetimes)
+    web_clients: tuple[WebClient, ...] = ()
     warehouse: str = ""
     reader: TokenReader = field(init=False)
     _seen: _PrincipalCache = field(init=False)
-    _fetch_limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_FETCH_THREADS))
+    fetch_limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_FETCH_THREADS))
 
     def __post_init__(self) -> None:
         reader = TokenReader(self.clients, self.tokens, self.clock, self.provider, self.directory, self.guard)
@@ -343,7 +345,7 @@ class Authentication:
 
         The other threads answer requests meanwhile.
         """
-        return self._fetch_limiter if any(map(self.reader.is_slow, texts)) else None
+        return self.fetch_limiter if any(map(self.reader.is_slow, texts)) else None
 
     def read(self, text: str, *, even_expired: bool = False) -> IdentifiedToken:
         """Read a token of this server or an issuer, with scopes still valid; InvalidTokenError, UnavailableError."""

@@ -127,7 +127,7 @@ def _narrow_scopes(scopes: tuple[str, ...], form: Form) -> tuple[str, ...]:
     try:
         wanted = [parse_scope(scope) for scope in named]
     except InvalidRequestError as error:
-        raise OAuthError("invalid_scope", _clean_description(str(error))) from error
+        raise OAuthError("invalid_scope", clean_description(str(error))) from error
     if len(filter_scopes(principal, named)) < len(wanted):
         raise OAuthError(
             "invalid_scope", "The client has not been given all that scope asks for; ask for catalog, or less"
@@ -250,7 +250,7 @@ def _read_caller(authentication: Authentication, asked: TokenRequest) -> Token:
     try:
         return _read_token(authentication, text)
     except InvalidTokenError as error:
-        raise _build_invalid_client(_clean_description(str(error)), "Bearer") from error
+        raise _build_invalid_client(clean_description(str(error)), "Bearer") from error
 
 
 def _read_shown(authentication: Authentication, form: Form, name: str, *, even_expired: bool = False) -> Token | None:
@@ -262,7 +262,7 @@ def _read_shown(authentication: Authentication, form: Form, name: str, *, even_e
     try:
         return _read_token(authentication, text, even_expired=even_expired)
     except InvalidTokenError as error:
-        raise OAuthError("invalid_request", _clean_description(f"{name}: {error}")) from error
+        raise OAuthError("invalid_request", clean_description(f"{name}: {error}")) from error
 
 
 def _read_token(authentication: Authentication, text: str, *, even_expired: bool = False) -> Token:
@@ -273,7 +273,7 @@ def _read_token(authentication: Authentication, text: str, *, even_expired: bool
 
 
 def _build_unavailable(error: UnavailableError) -> OAuthError:
-    return OAuthError("temporarily_unavailable", _clean_description(str(error)), 503, {"Retry-After": "1"})
+    return OAuthError("temporarily_unavailable", clean_description(str(error)), 503, {"Retry-After": "1"})
 
 
 def _build_invalid_client(description: str, scheme: str = "Basic") -> OAuthError:
@@ -281,6 +281,6 @@ def _build_invalid_client(description: str, scheme: str = "Basic") -> OAuthError
     return OAuthError("invalid_client", description, 401, {"WWW-Authenticate": challenge})
 
 
-def _clean_description(text: str) -> str:
+def clean_description(text: str) -> str:
     """Replace what error_description may not hold (RFC 6749 §5.2)."""
     return "".join(letter if " " <= letter <= "~" and letter not in '"\\' else "'" for letter in text)

@@ -16,6 +16,7 @@ import jwt
 
 from duckicelake.catalog.context.caller import Principal, build_grants, parse_scope
 from duckicelake.errors import (
+    BadInputError,
     CatalogUnreachableError,
     InvalidRequestError,
     InvalidSettingsError,
@@ -23,6 +24,7 @@ from duckicelake.errors import (
     UnavailableError,
 )
 from duckicelake.rest.http import HttpConnection, NoAnswerError
+from duckicelake.rest.login import check_login_url
 from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.server.auth.tokens import ISSUER, UNREADABLE_ERRORS, Clock, Token
 
@@ -33,9 +35,10 @@ _PAUSE_SECONDS: Final = 10
 _TIMEOUT_SECONDS: Final = 3
 _MAX_RESPONSE_BYTES: Final = 1 << 20
 _MAX_NAME_CHARS: Final = 256
+_DEFAULT_SCOPE: Final = "openid"
 _MAX_GROUPS: Final = 256
 """Groups of a token that count; providers themselves send no more than some 200."""
-_FETCH_ERRORS: Final = (
+FETCH_ERRORS: Final = (
     NoAnswerError,
     CatalogUnreachableError,
     ValueError,
@@ -80,6 +83,15 @@ class OidcProvider:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class WebClient:
+    """What an issuer calls this server's pages, and which scopes they ask it for."""
+
+    issuer: str
+    client_id: str
+    scope: str
+
+
 class OidcVerifier:
     """Reads the provider's tokens."""
 
@@ -89,6 +101,15 @@ class OidcVerifier:
 
     def read(self, text: str) -> Token:
         """Read a token; InvalidTokenError unless it is valid here, UnavailableError if its key can't be fetched."""
+        provider, claims = self.provider, self.read_claims(text)
+        name = _read_claim(claims, provider.name_claim)
+        if not isinstance(name, str) or not _is_name(name):
+            raise InvalidTokenError(f"The token doesn't say who it is for: its claim {provider.name_claim} is no name")
+        scopes, groups, now = dict.fromkeys(self._scopes(claims)), self._groups(claims), int(provider.clock())
+        return Token(name, tuple(scopes), int(claims["exp"]), now, provider.issuer, groups)
+
+    def read_claims(self, text: str) -> Mapping[str, Any]:
+        """Read the claims of a token of the provider, for its audience and not expired. Errors as of `read`."""
         provider, now = self.provider, self.provider.clock()
         try:
             key = self._keys.find(jwt.get_unverified_header(text).get("kid"))
@@ -106,11 +127,7 @@ class OidcVerifier:
             raise InvalidTokenError("The token has expired; get a new one from its issuer")
         if max(_read_seconds(claims, "nbf", 0), _read_seconds(claims, "iat", 0)) - provider.leeway > now:
             raise InvalidTokenError("The token is of the future: the clocks of its issuer and this server differ")
-        name = _read_claim(claims, provider.name_claim)
-        if not isinstance(name, str) or not _is_name(name):
-            raise InvalidTokenError(f"The token doesn't say who it is for: its claim {provider.name_claim} is no name")
-        scopes, groups = dict.fromkeys(self._scopes(claims)), self._groups(claims)
-        return Token(name, tuple(scopes), int(claims["exp"]), int(now), provider.issuer, groups)
+        return cast("Mapping[str, Any]", claims)
 
     def _groups(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
         value = None if self.provider.group_claim is None else _read_claim(claims, self.provider.group_claim)
@@ -178,8 +195,8 @@ class _ProviderKeys:
         try:
             if self._url is None:
                 self._url = _discover(self._provider.issuer, self._provider.guard)
-            self._keys = _select_usable(_fetch(self._url, self._provider.guard))
-        except _FETCH_ERRORS as error:
+            self._keys = _select_usable(fetch_json(self._url, self._provider.guard))
+        except FETCH_ERRORS as error:
             return f"{type(error).__name__}: {error}"
         self._fetched = now
         return None
@@ -200,6 +217,27 @@ def parse_scope_mapping(text: str) -> dict[str, tuple[str, ...]]:
             raise InvalidSettingsError(f"DUCKICELAKE_OIDC_SCOPES: {entry}: {error}") from error
         mapping[value] = tuple(scopes.split())
     return mapping
+
+
+def parse_web_clients(text: str) -> tuple[WebClient, ...]:
+    """Read `issuer=client_id scope scope,…`; InvalidSettingsError. Without scopes it is openid."""
+    clients: dict[str, WebClient] = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        issuer, _, rest = entry.partition("=")
+        client_id, *scopes = rest.split() or [""]
+        if not issuer or not client_id or issuer in clients:
+            raise InvalidSettingsError(
+                f"DUCKICELAKE_OIDC_WEB_CLIENTS: {entry!r} is not issuer=client_id or issuer=client_id scope scope, "
+                "with each issuer once"
+            )
+        try:
+            check_login_url(issuer, "issuer")
+        except BadInputError as error:
+            raise InvalidSettingsError(f"DUCKICELAKE_OIDC_WEB_CLIENTS: {error}") from error
+        if scopes and _DEFAULT_SCOPE not in scopes:
+            raise InvalidSettingsError(f"DUCKICELAKE_OIDC_WEB_CLIENTS: {entry!r} asks for scopes, but not for openid")
+        clients[issuer] = WebClient(issuer, client_id, " ".join(scopes) or _DEFAULT_SCOPE)
+    return tuple(clients.values())
 
 
 def build_principal(token: Token) -> Principal:
@@ -236,7 +274,7 @@ def _read_seconds(claims: Mapping[str, Any], name: str, default: float) -> float
 
 
 def _discover(issuer: str, guard: OutboundGuard | None) -> str:
-    document = _fetch(f"{issuer.rstrip('/')}/.well-known/openid-configuration", guard)
+    document = fetch_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration", guard)
     if document["issuer"] != issuer:
         raise ValueError(f"the discovery document is of {document['issuer']!r}, not of {issuer!r}")
     url = document["jwks_uri"]
@@ -245,7 +283,7 @@ def _discover(issuer: str, guard: OutboundGuard | None) -> str:
     return url
 
 
-def _fetch(url: str, guard: OutboundGuard | None) -> Any:
+def fetch_json(url: str, guard: OutboundGuard | None) -> Any:
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"{url!r} is no http or https address")
     server = urlunsplit((*urlsplit(url)[:2], "", "", ""))

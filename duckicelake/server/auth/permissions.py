@@ -140,6 +140,8 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("HEAD", "/ui/assets/{asset}"): Public(),
     ("GET", "/metrics"): WholeCatalog(unless_public=True),
     ("POST", "/v1/oauth/tokens"): Public(),
+    ("GET", "/v1/oauth/logins"): Public(),
+    ("POST", "/v1/oauth/logins"): Public(),
     ("GET", "/.well-known/oauth-protected-resource"): Public(),
     # Who may give and take what, and whose grants are listed, the use case knows.
     ("GET", "/management/v1/grants"): AnyToken(),

@@ -53,6 +53,7 @@ class PageAsset:
             "ETag": quote_entity_tag(self.etag),
             "Cache-Control": self.cache_control,
             "Content-Security-Policy": _CONTENT_POLICY,
+            "Referrer-Policy": "same-origin",
             "Vary": "Accept-Encoding",
         }
         if is_unchanged(if_none_match, self.etag):

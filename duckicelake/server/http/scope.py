@@ -35,7 +35,7 @@ REFERENCED_BY: Final = "referenced-by"
 """The query parameter by which a client names the views through which it loads."""
 EXEMPT_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """A busy server is alive, and who watches it must see so."""
-PUBLIC_BODY_PATHS: Final = frozenset({f"{PREFIX}/oauth/tokens"})
+PUBLIC_BODY_PATHS: Final = frozenset({f"{PREFIX}/oauth/tokens", f"{PREFIX}/oauth/logins"})
 """Paths whose bodies are read before it is known who sends them."""
 LEAVE_SLOT_KEY: Final = "duckicelake.leave-slot"
 _END_KEY: Final = "duckicelake.end"

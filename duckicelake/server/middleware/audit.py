@@ -29,6 +29,7 @@ UNAUDITED_ROUTES: Final = frozenset(
     {
         "report_metrics",
         "issue_token",
+        "finish_login",
         "begin_job",
         "renew_job",
         "end_job",

@@ -40,6 +40,7 @@ from duckicelake.server.auth.permissions import (
     is_for_writers,
 )
 from duckicelake.server.auth.throttle import LoginThrottle
+from duckicelake.server.auth.web_logins import WebLogins
 from duckicelake.server.feed.hub import FeedHub
 from duckicelake.server.http.scope import (
     CONTEXT_KEY,
@@ -129,6 +130,7 @@ class ServerContext:
     feed: FeedHub
     authentication: Authentication | None = None
     throttle: LoginThrottle = field(default_factory=lambda: LoginThrottle(time.monotonic))
+    web_logins: WebLogins = field(default_factory=WebLogins)
     metrics_public: bool = False
     readiness: Readiness = field(default_factory=Readiness)
     quotas: Quotas = field(default_factory=lambda: Quotas.of(Rates(), time.monotonic))

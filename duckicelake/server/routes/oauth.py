@@ -9,6 +9,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from duckicelake.errors import NotAuthenticatedError, NotFoundError, UnavailableError
+from duckicelake.iceberg.model import to_kebab_case
+from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.oauth import (
     ACCESS_TOKEN,
     CLIENT_CREDENTIALS,
@@ -19,10 +21,12 @@ from duckicelake.server.auth.oauth import (
     grant_token,
 )
 from duckicelake.server.http.errors import RESPONSES, answer_catalog_error
+from duckicelake.server.http.route import StrictRoute
 from duckicelake.server.http.scope import PREFIX, find_address, note_principal
 from duckicelake.server.routes.dependencies import AppContext, ServerContext, find_context
 
 router = APIRouter(prefix=PREFIX, tags=["oauth"])
+login_router = APIRouter(prefix=PREFIX, tags=["oauth"], route_class=StrictRoute)
 resource_router = APIRouter(tags=["oauth"], responses=RESPONSES)
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 
@@ -42,20 +46,21 @@ _FIELDS = (
     "actor_token_type",
     "requested_token_type",
 )
-_REQUEST: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            _FORM_TYPE: {
-                "schema": {
-                    "type": "object",
-                    "required": ["grant_type"],
-                    "properties": dict.fromkeys(_FIELDS, _TEXT),
-                }
-            }
-        },
-    }
-}
+_LOGIN_FIELDS = (
+    "grant_type",
+    "issuer",
+    "code",
+    "code_verifier",
+    "redirect_uri",
+    "nonce",
+    "refresh_token",
+)
+
+
+def _build_form(fields: tuple[str, ...]) -> dict[str, Any]:
+    """Build the `openapi_extra` of an operation that takes a form."""
+    schema = {"type": "object", "required": ["grant_type"], "properties": dict.fromkeys(fields, _TEXT)}
+    return {"requestBody": {"required": True, "content": {_FORM_TYPE: {"schema": schema}}}}
 
 
 class TokenAnswer(BaseModel):
@@ -97,7 +102,7 @@ async def _parse_request(request: Request) -> TokenRequest | OAuthError:
     return TokenRequest(form, request.headers.get("authorization"), find_address(request.scope))
 
 
-@router.post("/oauth/tokens", responses=REFUSALS, openapi_extra=_REQUEST, response_model=TokenAnswer)
+@router.post("/oauth/tokens", responses=REFUSALS, openapi_extra=_build_form(_FIELDS), response_model=TokenAnswer)
 async def issue_token(
     request: Request, context: AppContext, asked: Annotated[TokenRequest | OAuthError, Depends(_parse_request)]
 ) -> Response:
@@ -105,14 +110,109 @@ async def issue_token(
     try:
         issued = await _grant(context, asked)
     except OAuthError as refusal:
-        context.metrics.login("throttled" if refusal.status == 429 else "refused")
-        body = {"error": refusal.error, "error_description": refusal.description}
-        return Response(orjson.dumps(body), refusal.status, _HEADERS | refusal.headers, "application/json")
+        return _answer_refusal(context, refusal)
     assert isinstance(asked, TokenRequest)
     note_principal(request.scope, issued.principal)
     context.metrics.login("login" if asked.form["grant_type"] == CLIENT_CREDENTIALS else "exchange")
     answer = TokenAnswer(access_token=issued.access_token, expires_in=issued.expires_in, scope=" ".join(issued.scopes))
     return Response(answer.model_dump_json(), headers=_HEADERS, media_type="application/json")
+
+
+class WebLogin(BaseModel):
+    """An issuer at which people log in by redirect. problem: why it can't log anyone in now; empty: it can.
+
+    is-issuer-named: the redirect back names the issuer (RFC 9207).
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_kebab_case, populate_by_name=True)
+
+    issuer: str
+    client_id: str
+    scope: str
+    authorization_endpoint: str | None = None
+    end_session_endpoint: str | None = None
+    is_issuer_named: bool = False
+    problem: str = ""
+
+
+class WebLoginsAnswer(BaseModel):
+    """The issuers at which people log in by redirect."""
+
+    model_config = ConfigDict(frozen=True)
+
+    logins: tuple[WebLogin, ...]
+
+
+class WebTokenAnswer(TokenAnswer):
+    """A token of a login by redirect. refresh_token: by which the next one is got; None: by another login."""
+
+    refresh_token: str | None
+
+
+@login_router.get("/oauth/logins", responses=RESPONSES)
+async def list_logins(context: AppContext) -> WebLoginsAnswer:
+    """List the issuers at which people log in by redirect, and where that begins."""
+    if context.authentication is None or not context.authentication.web_clients:
+        return WebLoginsAnswer(logins=())
+    return WebLoginsAnswer(
+        logins=await run_sync(
+            _describe_logins, context, context.authentication, limiter=context.authentication.fetch_limiter
+        )
+    )
+
+
+def _describe_logins(context: ServerContext, authentication: Authentication) -> tuple[WebLogin, ...]:
+    described = []
+    for client in context.web_logins.list_clients(authentication):
+        login = WebLogin(issuer=client.issuer, client_id=client.client_id, scope=client.scope)
+        try:
+            endpoints = context.web_logins.find_endpoints(client.issuer, authentication.clock())
+        except UnavailableError as error:
+            described.append(login.model_copy(update={"problem": str(error)}))
+            continue
+        found = {
+            "authorization_endpoint": endpoints.authorization,
+            "end_session_endpoint": endpoints.end_session,
+            "is_issuer_named": endpoints.is_issuer_named,
+        }
+        described.append(login.model_copy(update=found))
+    return tuple(described)
+
+
+@login_router.post(
+    "/oauth/logins", responses=REFUSALS, openapi_extra=_build_form(_LOGIN_FIELDS), response_model=WebTokenAnswer
+)
+async def finish_login(
+    request: Request, context: AppContext, asked: Annotated[TokenRequest | OAuthError, Depends(_parse_request)]
+) -> Response:
+    """Get the token of a login by redirect, for its code or for a refresh token."""
+    authentication = context.authentication
+    if isinstance(asked, OAuthError):
+        return _answer_refusal(context, asked)
+    if authentication is None:
+        refusal = OAuthError("invalid_request", "This server needs no tokens: connect without a login")
+        return _answer_refusal(context, refusal)
+    limiter = authentication.fetch_limiter
+    try:
+        granted = await run_sync(context.web_logins.grant, authentication, context.throttle, asked, limiter=limiter)
+    except OAuthError as refused:
+        return _answer_refusal(context, refused)
+    token, principal = granted.identified.token, granted.identified.principal
+    note_principal(request.scope, principal)
+    context.metrics.login("login" if "code" in asked.form else "exchange")
+    answer = WebTokenAnswer(
+        access_token=granted.access_token,
+        expires_in=token.expires - int(authentication.clock()),
+        scope=" ".join(token.scopes),
+        refresh_token=granted.refresh_token,
+    )
+    return Response(answer.model_dump_json(), headers=_HEADERS, media_type="application/json")
+
+
+def _answer_refusal(context: ServerContext, refusal: OAuthError) -> Response:
+    context.metrics.login("throttled" if refusal.status == 429 else "refused")
+    body = {"error": refusal.error, "error_description": refusal.description}
+    return Response(orjson.dumps(body), refusal.status, _HEADERS | refusal.headers, "application/json")
 
 
 async def _grant(context: AppContext, asked: TokenRequest | OAuthError) -> IssuedToken:
