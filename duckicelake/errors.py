@@ -7,6 +7,7 @@ CatalogError
 │   ├── InvalidViewError                a view would break a rule of the view specification
 │   └── RefusedAddressError             a URL leads, or may lead, to an address that callers may not name
 ├── UnsupportedError                    legal Iceberg that this server refuses; every case stands in MISSING.md
+├── MissingExtraError                   a library isn't installed: the message names the extra that brings it
 ├── ExpiredError                        the version or the change existed, and was deleted
 ├── NotFoundError
 │   ├── NoSuchWarehouseError
@@ -51,6 +52,7 @@ The pipeline and `client` are clients, with a tree of their own. `cli/pipeline/a
 PipelineError                           a job failed, for none of the reasons below
 ├── RowsNotWrittenError                 a writer has stopped: `reason` is one of the others, `rows` the batch
 ├── MissingRequirementError             something isn't installed: the message says what, and how to get it
+│   ├── MissingExtraError               the same as above
 │   ├── MissingJavaError
 │   ├── MissingSparkError
 │   └── MissingPackagesError            Spark's packages can't be downloaded
@@ -341,6 +343,10 @@ class RowsNotWrittenError(PipelineError):
 
 class MissingRequirementError(PipelineError):
     """Something that the pipeline needs isn't installed."""
+
+
+class MissingExtraError(CatalogError, MissingRequirementError):
+    """A library that an extra installs isn't there, here or in the server; the message names the install."""
 
 
 class MissingJavaError(MissingRequirementError):

@@ -3,13 +3,14 @@
 What is read of big manifests is kept in Postgres, for other workers and the next start.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
 import orjson
 
 from duckicelake.bridge.data_files import MetricsContract
@@ -28,12 +29,19 @@ from duckicelake.bridge.scan.manifests import (
 )
 from duckicelake.bridge.scan.partitions import code_partitions
 from duckicelake.catalog.context.scan_cache import ScanCache
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.side_tables import scan
 from duckicelake.lake.state import ManifestRow
 from duckicelake.postgres.database import Database
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = DeferredModule("numpy")
+
 
 PackedArray: TypeAlias = tuple[int, str, bytes]
 """What is kept in Postgres: manifest id, name and data."""

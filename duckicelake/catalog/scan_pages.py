@@ -1,13 +1,13 @@
 """Which files a scan reads, page by page: of manifests in memory or read from the catalog's rows."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from duckicelake.bridge.scan.filters import EVERYTHING, FieldTest, ScanFilter, bind_scan_filter, list_tests
 from duckicelake.bridge.scan.manifests import BoundedBlock, FileBlock, Matches, find_all_matches, find_matches
@@ -18,6 +18,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.plan_tasks import PlanPart
 from duckicelake.catalog.scan_manifests import ManifestScanner
 from duckicelake.errors import InvalidRequestError
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.expressions import parse_predicate
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.rest import PlanTableScanRequest
@@ -25,6 +26,12 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.side_tables import reader, scan
 from duckicelake.lake.state import ManifestRow, SnapshotRow
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = DeferredModule("numpy")
+
 
 PAGE_TASKS: Final = 2_000
 """Tasks of one answer; the first one has as many, and the rest as plan tasks."""
@@ -190,7 +197,7 @@ class Page:
     def __len__(self) -> int:
         return len(self.matches.places)
 
-    def take(self, files: slice) -> "Page":
+    def take(self, files: slice) -> Page:
         """Return some of the files."""
         return Page(self.block, Matches(self.matches.places[files], self.matches.is_whole[files]))
 
@@ -201,7 +208,7 @@ class Page:
                 some = places[start : start + size]
                 yield PlanPart(manifest_id, int(some[0]), int(some[-1]))
 
-    def cut(self, part: PlanPart) -> "Page":
+    def cut(self, part: PlanPart) -> Page:
         """Return those files of the page, which is of one manifest, that are of the part."""
         first = int(np.searchsorted(self.matches.places, part.first))
         last = None if part.last is None else int(np.searchsorted(self.matches.places, part.last, "right"))

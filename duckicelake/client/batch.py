@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
-from duckicelake.errors import BadInputError, MissingRequirementError
+from duckicelake.errors import BadInputError
+from duckicelake.extras import import_extra
 
 Rows: TypeAlias = Any
 """A mapping, an iterable of them, newline-delimited JSON as bytes, or whatever Arrow reads: tables, batches, pandas."""
@@ -242,11 +243,7 @@ def _convert_to_table(rows: Any) -> Any:
 
 
 def _import_arrow() -> Any:
-    try:
-        import pyarrow  # noqa: PLC0415 - mappings need no Arrow
-    except ImportError as error:
-        raise MissingRequirementError("pyarrow isn't installed: pip install pyarrow, or append mappings") from error
-    return pyarrow
+    return import_extra("pyarrow")  # mappings need no Arrow
 
 
 def _parse_line(text: bytes) -> Any:

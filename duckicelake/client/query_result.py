@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Final
 
 from duckicelake.client.models import Json
 from duckicelake.errors import BadInputError
+from duckicelake.extras import import_extra
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 JSON_LINES: Final = "application/x-ndjson"
@@ -112,7 +113,7 @@ class QueryResult:
     @classmethod
     def read(cls, body: BinaryIO) -> "QueryResult":
         """Read Arrow's stream while it comes: a third of the CPU of one text of all bytes, which is copied twice."""
-        return cls(import_module("pyarrow").ipc.open_stream(body).read_all())
+        return cls(import_extra("pyarrow").ipc.open_stream(body).read_all())
 
     def to_arrow(self) -> Any:
         """Return a `pyarrow.Table`."""
@@ -143,7 +144,7 @@ def _build_field(field: Any, ids: Iterator[int]) -> Json:
 
 def _build_type(type_: Any, ids: Iterator[int]) -> Json:
     """Build Iceberg's type of one of Arrow's."""
-    types = import_module("pyarrow.types")
+    types = import_extra("pyarrow.types")
     if types.is_struct(type_):
         return {"type": "struct", "fields": [_build_field(field, ids) for field in type_.fields]}
     if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):

@@ -1,12 +1,13 @@
 """PURE. Check rows in memory by CHECK constraints that DuckDB evaluates: all rows or none."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import cache
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
-import pyarrow as pa
 
 from duckicelake.constraints.condition import (
     ArithmeticTerm,
@@ -24,6 +25,7 @@ from duckicelake.constraints.condition import (
     Truth,
 )
 from duckicelake.constraints.definition import Constraint
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.calendar import format_date, format_timestamp
 from duckicelake.rows.problems import (
     MAX_NAMED_ROWS,
@@ -36,6 +38,12 @@ from duckicelake.rows.problems import (
 )
 from duckicelake.rows.row_batch import Batch
 from duckicelake.sql_dialects.dialects import DUCKDB
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = DeferredModule("pyarrow")
+
 
 _CASTS: Final = {Kind.WHOLE: "CAST({} AS BIGINT)", Kind.DOUBLE: "CAST({} AS DOUBLE)", Kind.FLOAT: "CAST({} AS FLOAT)"}
 

@@ -12,7 +12,6 @@ from operator import add, attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
-from fastavro.read import BLOCK_READERS
 
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Json
@@ -25,7 +24,10 @@ _CACHED_BELOW: Final = 1 << 14
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
 _BLOCK_BYTES: Final = 1 << 14
-"""fastavro's size. Deflating needs no interpreter lock, so other threads run between two blocks."""
+"""As fastavro has it. Deflating needs no interpreter lock, so other threads run between two blocks."""
+_CRC_BYTES: Final = 4
+_MORE: Final = 0x80
+_LONG_LITERAL: Final = 60
 _DEFLATE_LEVEL: Final = 4
 """zlib's level: takes 60 % of the time of its default 6, for as many bytes, since manifests repeat nearby content."""
 
@@ -262,11 +264,9 @@ def unpack_block(packed: bytes, codec: str, budget: int) -> bytes:
             return _inflate(packed, budget)
         case "zstandard":
             return _unpack_zstd(packed, budget)
-        case "snappy" if _read_snappy_length(packed) > budget:
-            raise InvalidRequestError(
-                f"a block says that it unpacks to {_read_snappy_length(packed)} bytes, of {budget} at most"
-            )
-    return _unpack_other(packed, codec)
+        case "snappy":
+            return _unpack_snappy(packed, budget)
+    raise InvalidRequestError(f"its codec is {codec[:40]!r}; this server reads null, deflate, snappy and zstandard")
 
 
 def _inflate(packed: bytes, budget: int) -> bytes:
@@ -304,13 +304,44 @@ def _read_snappy_length(packed: bytes) -> int:
     return length
 
 
-def _unpack_other(packed: bytes, codec: str) -> bytes:
-    unpack = BLOCK_READERS.get(codec)
-    if unpack is None or codec != "snappy":
-        raise InvalidRequestError(f"its codec is {codec[:40]!r}; this server reads null, deflate, snappy and zstandard")
+def _unpack_snappy(packed: bytes, budget: int) -> bytes:
+    """Unpack a block of Snappy, which ends with a checksum. No more is unpacked than the block states at first."""
+    length = _read_snappy_length(packed)
+    if length > budget:
+        raise InvalidRequestError(f"a block says that it unpacks to {length} bytes, of {budget} at most")
+    stream, unpacked = io.BytesIO(packed[:-_CRC_BYTES]), bytearray()
     try:
-        unpacked: bytes = unpack(io.BytesIO(encode_bytes(packed))).read()
-    except Exception as error:
-        # Each codec's library has errors of its own, a missing library among them; the message says which it is.
-        raise InvalidRequestError(f"a block can't be unpacked with codec {codec}: {error}") from error
-    return unpacked
+        while stream.read(1)[0] & _MORE:  # the length
+            pass
+        while (tag := stream.read(1)) and len(unpacked) <= length:
+            _unpack_snappy_element(tag[0], stream, unpacked)
+    except IndexError:
+        raise InvalidRequestError("a block can't be unpacked with codec snappy: it ends too early") from None
+    if len(unpacked) != length or zlib.crc32(unpacked) != int.from_bytes(packed[-_CRC_BYTES:]):
+        raise InvalidRequestError("a block can't be unpacked with codec snappy: its length or its checksum is wrong")
+    return bytes(unpacked)
+
+
+def _unpack_snappy_element(tag: int, stream: io.BytesIO, unpacked: bytearray) -> None:
+    """Append a literal, or a copy of what is there. IndexError where the stream or what is there is too short."""
+    kind, size = tag & 3, tag >> 2
+    if kind == 0:
+        if size >= _LONG_LITERAL:
+            size = int.from_bytes(_read_exactly(stream, size - _LONG_LITERAL + 1), "little")
+        unpacked += _read_exactly(stream, size + 1)
+        return
+    if kind == 1:
+        size, distance = 4 + (size & 7), (tag >> 5 << 8) | _read_exactly(stream, 1)[0]
+    else:
+        size, distance = size + 1, int.from_bytes(_read_exactly(stream, 2 if kind == 2 else 4), "little")
+    if not 0 < distance <= len(unpacked):
+        raise IndexError
+    beginning = unpacked[-distance:][:size]
+    unpacked += (beginning * (size // len(beginning) + 1))[:size]
+
+
+def _read_exactly(stream: io.BytesIO, size: int) -> bytes:
+    found = stream.read(size)
+    if len(found) < size:
+        raise IndexError
+    return found

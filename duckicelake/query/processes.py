@@ -247,7 +247,7 @@ def find_extension(name: str) -> str:
     try:
         module = import_module(f"duckdb_extension_{name}")
     except ModuleNotFoundError as error:
-        install = "pip install 'duckicelake[duckdb]'"
+        install = "pip install 'duckicelake[queries]'"
         raise UnsupportedError("queries", f"This query takes DuckDB's extension {name}: {install}") from error
     found = [*Path(next(iter(module.__path__))).rglob(f"{name}.duckdb_extension")]
     if not found:

@@ -29,6 +29,7 @@ from duckicelake.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from duckicelake.extras import import_extra
 from duckicelake.iceberg.identifiers import (
     Namespace,
     format_full_name,
@@ -364,6 +365,7 @@ def _find_snapshot(cursor: Transaction, at: str | None) -> int:
 
 def _build_open_order(services: Services) -> OpenOrder:
     """Build the order by which a process opens the lake, for this principal alone."""
+    import_extra("pyarrow")  # the process imports it
     url = services.database.url
     with services.database.statement(only_reads=True) as cursor:
         (schema,) = cursor.execute(_SQL.schema).fetchone() or (None,)

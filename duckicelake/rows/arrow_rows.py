@@ -1,15 +1,15 @@
 """PURE. Read rows from Arrow streams and from small Parquet files."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.bridge.values.types import STRICTER_TYPES
 from duckicelake.errors import InvalidRequestError
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.rows.arrow_values import (
     build_missing_column,
@@ -32,6 +32,14 @@ from duckicelake.rows.problems import (
     refuse_problems,
 )
 from duckicelake.rows.row_batch import Batch, check_row_count
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa = DeferredModule("pyarrow")
+    pq = DeferredModule("pyarrow.parquet")
+
 
 _REQUIRED = MisfitError(None, "the column is required")
 MAX_PARQUET_BYTES: Final = 16 << 20

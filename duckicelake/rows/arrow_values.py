@@ -1,26 +1,35 @@
 """PURE. Arrow IPC streams as tables, and Arrow arrays cast to column types without loss."""
 
+from __future__ import annotations
+
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import types as is_
-
 from duckicelake.errors import InvalidRequestError
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.primitives import TypeFamily
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
 from duckicelake.rows.columns import RowColumn, is_storable, to_arrow_type
 from duckicelake.rows.json_columns import JsonColumn, check_names
 from duckicelake.rows.problems import MISSING, MisfitError, OnUnknown
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import types as is_
+else:
+    pa = DeferredModule("pyarrow")
+    pc = DeferredModule("pyarrow.compute")
+    is_ = DeferredModule("pyarrow.types")
+
+
 MAX_UNCOMPRESSED_BYTES: Final = 256 << 20
 """Uncompressed bytes of a batch."""
-_READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _CONTINUATION: Final = 0xFFFFFFFF
 _DICTIONARY, _RECORDS = 2, 3
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
@@ -38,7 +47,7 @@ def read_stream_table(body: bytes) -> pa.Table:
     """
     try:
         check_uncompressed_size(sum(_count_uncompressed(body, message) for message in _walk_messages(body)))
-        with pa.ipc.open_stream(body, options=_READING) as stream:
+        with pa.ipc.open_stream(body, options=pa.ipc.IpcReadOptions(use_threads=False)) as stream:
             table = stream.read_all()
         table.validate(full=True)
     except (pa.ArrowException, struct.error, OSError, IndexError, UnicodeDecodeError) as error:
@@ -175,7 +184,7 @@ def _decode_dictionary(values: pa.Array, indices: pa.Array) -> pa.Array:
 
 def _cast_primitive(array: pa.Array, kind: PrimitiveType, target: pa.DataType) -> pa.Array:
     source, family = array.type, kind.traits.family
-    if not _GOES_INTO[family](source) or (is_.is_timestamp(source) and (source.tz is None) != (target.tz is None)):
+    if not _list_tests()[family](source) or (is_.is_timestamp(source) and (source.tz is None) != (target.tz is None)):
         raise _make_misfit(source, target)
     if family == "uuid" and not is_.is_fixed_size_binary(source):
         return pa.array([None if text is None else _parse_uuid(text) for text in array.to_pylist()], target)
@@ -272,16 +281,18 @@ def _is_binary(kind: pa.DataType) -> bool:
     return bool(is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind))
 
 
-_GOES_INTO: Final[Mapping[TypeFamily, Callable[[pa.DataType], Any]]] = {
-    "boolean": is_.is_boolean,
-    "integer": is_.is_integer,
-    "float": lambda kind: is_.is_integer(kind) or is_.is_floating(kind),
-    "decimal": lambda kind: is_.is_integer(kind) or is_.is_decimal(kind),
-    "date": is_.is_date,
-    "time": is_.is_time,
-    "timestamp": is_.is_timestamp,
-    "string": _is_text,
-    "uuid": lambda kind: _is_text(kind) or (is_.is_fixed_size_binary(kind) and kind.byte_width == 16),
-    "bytes": _is_binary,
-}
-"""Arrow types whose values fit into the types of a family, except for their range."""
+@cache
+def _list_tests() -> Mapping[TypeFamily, Callable[[pa.DataType], Any]]:
+    """Return the tests of Arrow types whose values fit into the types of a family, except for their range."""
+    return {
+        "boolean": is_.is_boolean,
+        "integer": is_.is_integer,
+        "float": lambda kind: is_.is_integer(kind) or is_.is_floating(kind),
+        "decimal": lambda kind: is_.is_integer(kind) or is_.is_decimal(kind),
+        "date": is_.is_date,
+        "time": is_.is_time,
+        "timestamp": is_.is_timestamp,
+        "string": _is_text,
+        "uuid": lambda kind: _is_text(kind) or (is_.is_fixed_size_binary(kind) and kind.byte_width == 16),
+        "bytes": _is_binary,
+    }

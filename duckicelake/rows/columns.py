@@ -1,18 +1,25 @@
 """PURE. Columns of posted rows: Iceberg fields with DuckLake's types, and their Arrow types."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-import pyarrow as pa
-
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.primitives import TRAITS, PrimitiveTypeTraits, TypeFamily, select_names
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, ListType, NestedField, PrimitiveType, StructType, list_children
 from duckicelake.iceberg.values import Json
 from duckicelake.lake.model import Column, find_children
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = DeferredModule("pyarrow")
+
 
 _NO_DEFAULTS = {None, "NULL"}
 _INT32_BYTES: Final = 4
@@ -20,9 +27,7 @@ _UUID_BYTES: Final = 16
 _UUIDS: Final = select_names("uuid")
 _UNKNOWN = Column(0, None, "", "unknown", nulls_allowed=True)
 TICKS: Final = {
-    name: pa.int32() if traits.size == _INT32_BYTES else pa.int64()
-    for name, traits in TRAITS.items()
-    if traits.is_counted
+    name: "int32" if traits.size == _INT32_BYTES else "int64" for name, traits in TRAITS.items() if traits.is_counted
 }
 """Types that Arrow keeps as integers under another name."""
 _UNITS: Final = {6: "us", 9: "ns"}
@@ -56,7 +61,7 @@ class RowColumn:
     declared: str
     default: Json = None
     computed_default: str | None = None
-    children: tuple["RowColumn", ...] = ()
+    children: tuple[RowColumn, ...] = ()
 
 
 def build_row_columns(schema: Schema, columns: Sequence[Column]) -> tuple[RowColumn, ...]:

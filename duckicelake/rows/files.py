@@ -1,19 +1,18 @@
 """PURE. Write batches as Parquet files with field ids: partitioned and sorted."""
 
+from __future__ import annotations
+
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from duckicelake.bridge.values.lake_values import format_cast_text
 from duckicelake.bridge.values.types import has_same_buckets
 from duckicelake.errors import InvalidRequestError, UnsupportedError
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.calendar import split_days
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.sort import SortField, SortOrder
@@ -23,6 +22,16 @@ from duckicelake.lake.model import ColumnStats, PartitionKey
 from duckicelake.rows.columns import RowColumn, select_stored, to_arrow_type, to_single_value
 from duckicelake.rows.problems import render_value
 from duckicelake.rows.row_batch import Batch, build_table_stats
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+else:
+    pa = DeferredModule("pyarrow")
+    pc = DeferredModule("pyarrow.compute")
+    pq = DeferredModule("pyarrow.parquet")
+
 
 MAX_FILES: Final = 1000
 _BUCKET: Final = re.compile(r"bucket\((\d+)\)")

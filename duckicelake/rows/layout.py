@@ -1,13 +1,14 @@
 """PURE. A table's columns at one schema version, with readers, encoders and checks of their values."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import compress
-from typing import Any, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from duckicelake.bridge.values.types import INTEGER_LIMITS, is_cut_by_duckdb
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
 from duckicelake.rows.columns import TICKS, RowColumn, is_storable, select_stored, to_arrow_type
 from duckicelake.rows.inlined_values import Encoder, make_encoder
@@ -15,6 +16,12 @@ from duckicelake.rows.json_columns import JsonColumn
 from duckicelake.rows.json_values import COARSE, check_json_text, check_time_range
 from duckicelake.rows.limits import can_widen, count_column_values
 from duckicelake.rows.problems import MisfitError, OnUnknown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = DeferredModule("pyarrow")
+
 
 Check: TypeAlias = Callable[[Any], None]
 """Checks a value that isn't null; MisfitError."""

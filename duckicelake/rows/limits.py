@@ -1,15 +1,23 @@
 """PURE. The number of values that a batch may have."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, zip_longest
-from typing import Any, Final
-
-import pyarrow as pa
-from pyarrow import types as is_
+from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.errors import InvalidRequestError
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.types import ListType, MapType, StructType
 from duckicelake.rows.columns import RowColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import types as is_
+else:
+    pa = DeferredModule("pyarrow")
+    is_ = DeferredModule("pyarrow.types")
+
 
 MAX_NESTED_VALUES: Final = 1 << 23
 """Values inside the lists and maps of a batch, and those of a JSON body: each may take a hundred bytes of memory."""

@@ -1,22 +1,30 @@
 """PURE. Rows that fit a table, their statistics, and whether they can be inlined."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.bridge.values.statistics import build_extent_stats
 from duckicelake.errors import InvalidRequestError
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.primitives import select_names
 from duckicelake.iceberg.types import ListType, MapType, PrimitiveType, StructType
 from duckicelake.lake.model import ColumnStats, Extent
 from duckicelake.rows.columns import TICKS, RowColumn, select_stored, to_python_values, to_single_value
 from duckicelake.rows.inlined_values import Encoded
 from duckicelake.rows.layout import Layout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa = DeferredModule("pyarrow")
+    pc = DeferredModule("pyarrow.compute")
+
 
 MAX_BATCH_ROWS: Final = 1 << 20
 MAX_BATCH_VALUES: Final = 1 << 25

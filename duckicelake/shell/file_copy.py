@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from duckicelake.cli.console.terminal import format_count
 from duckicelake.errors import BadInputError
+from duckicelake.extras import import_extra
 from duckicelake.rest.names import parse_table
 from duckicelake.shell.formats import encode_rows, join_json
 
@@ -46,9 +47,7 @@ def _write_file(shell: Interpreter, sql: str, path: Path) -> None:
     table = shell.session.run(sql)
     try:
         if kind == "parquet":
-            from pyarrow import parquet
-
-            parquet.write_table(table, path)
+            import_extra("pyarrow.parquet").write_table(table, path)
         elif kind == "json":
             path.write_text(join_json(encode_rows(table, "ndjson").decode()))
         else:

@@ -11,6 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 from duckicelake.cli.console.terminal import format_count, replace_controls
 from duckicelake.errors import BadInputError
+from duckicelake.extras import import_extra
 
 FormatName = Literal["box", "markdown", "csv", "json", "ndjson", "arrow"]
 FORMAT_NAMES: Final[tuple[FormatName, ...]] = get_args(FormatName)
@@ -39,7 +40,7 @@ def parse_format(text: str) -> FormatName:
 
 def build_text_table(table: Any) -> TextTable:
     """Build a table of texts from a `pyarrow.Table`."""
-    import pyarrow as pa
+    pa = import_extra("pyarrow")
 
     checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     right = frozenset(number for number, field in enumerate(table.schema) if any(check(field.type) for check in checks))
@@ -49,7 +50,7 @@ def build_text_table(table: Any) -> TextTable:
 
 def _format_column(column: Any) -> Sequence[str | None]:
     """Format values: times by Arrow, which has more of them than Python; nested values as JSON."""
-    import pyarrow as pa
+    pa = import_extra("pyarrow")
 
     if pa.types.is_temporal(column.type) and not pa.types.is_interval(column.type):
         texts: list[str | None] = column.cast(pa.string()).to_pylist()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from duckicelake.errors import BadInputError, MissingRequirementError, NotAllowedError
+from duckicelake.extras import import_extra
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
@@ -54,6 +55,7 @@ class LocalDuckDB:
 
     def run_own(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """Run a statement of the shell's own, which isn't checked."""
+        import_extra("pyarrow")
         running = self._thread.submit(lambda: self._connection.execute(sql, parameters).to_arrow_table())
         try:
             while True:

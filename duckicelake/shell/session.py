@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from duckicelake.client.lake import Lake
 from duckicelake.errors import BadInputError
+from duckicelake.extras import import_extra
 from duckicelake.rest.connection import DEFAULT_URI
 from duckicelake.rest.profiles import read_connection
 
@@ -111,7 +111,7 @@ class RestSession:
 
 
 def _build_lines(lines: list[str]) -> Any:
-    return import_module("pyarrow").table({"plan": lines})
+    return import_extra("pyarrow").table({"plan": lines})
 
 
 def open_session(target: str | None, options: Mapping[str, str | None]) -> LakeSession:

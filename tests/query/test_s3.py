@@ -153,7 +153,7 @@ def test_missing_extension_is_refused_with_what_installs_it(
     http = serve(create_app(services))
     status, message = read_problem(http.post(ROUTE, json={"sql": "FROM open.t"}, timeout=60))
     find_extension.cache_clear()
-    assert (status, "pip install 'duckicelake[duckdb]'" in message) == (406, True)
+    assert (status, "pip install 'duckicelake[queries]'" in message) == (406, True)
 
 
 @pytest.fixture

@@ -5,16 +5,15 @@ bytes behind what all bounds of the column begin with, and of how many there are
 key though they differ. Of files whose keys are a constant's, whole bounds are compared.
 """
 
+from __future__ import annotations
+
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from duckicelake.bridge.scan.filters import FieldTest
 from duckicelake.bridge.scan.texts import (
@@ -23,10 +22,18 @@ from duckicelake.bridge.scan.texts import (
     build_exact_test,
     join_text_bounds,
 )
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.types import PrimitiveType
 
-Flags: TypeAlias = NDArray[np.bool_]
-Keys: TypeAlias = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = DeferredModule("numpy")
+
+
+Flags: TypeAlias = "NDArray[np.bool_]"
+Keys: TypeAlias = "NDArray[np.int64]"
 
 HAS_LOW: Final = 1
 HAS_HIGH: Final = 2
@@ -62,7 +69,7 @@ class SetKeys(NamedTuple):
     same: Keys
 
     @classmethod
-    def build(cls, spans: Sequence[tuple[int, int]]) -> "SetKeys":
+    def build(cls, spans: Sequence[tuple[int, int]]) -> SetKeys:
         least = np.array([span[0] for span in spans], np.int64)
         most = np.array([span[1] for span in spans], np.int64)
         return cls(least, np.maximum.accumulate(most) if len(most) else most, least[least == most])
@@ -147,14 +154,14 @@ class BoundArrays:
         """What is the same of bounds whose keys are alike."""
         return self.prefix, self.is_exact
 
-    def take(self, places: NDArray[np.intp] | slice) -> "BoundArrays":
+    def take(self, places: NDArray[np.intp] | slice) -> BoundArrays:
         """Return the bounds of the files at these places."""
         lows, highs, states = self.lows[places], self.highs[places], self.states[places]
         texts = None if self.texts is None else self.texts.take(places)
         return BoundArrays(self.type, lows, highs, states, self.prefix, self.is_exact, texts)
 
     @cached_property
-    def _index(self) -> "_KeyIndex":
+    def _index(self) -> _KeyIndex:
         order = np.argsort(self.lows)
         return _KeyIndex(self.lows[order], np.maximum.accumulate(self.highs[order]), order.astype(np.int32))
 
@@ -272,7 +279,7 @@ class BoundArrays:
         must = low & high & (self.lows == self.highs) & keys.find_same(self.lows)
         return FileMasks(may, must if self.is_exact else must & _is_whole(self.lows))
 
-    def _find_set_keys(self, test: FieldTest) -> "SetKeys":
+    def _find_set_keys(self, test: FieldTest) -> SetKeys:
         keys = test.keys.get(self.prefix)
         if keys is None:
             if len(test.keys) > _MAX_KEPT_KEYS:
@@ -281,7 +288,7 @@ class BoundArrays:
         found: SetKeys = keys
         return found
 
-    def _build_set_keys(self, test: FieldTest) -> "SetKeys":
+    def _build_set_keys(self, test: FieldTest) -> SetKeys:
         """Build the keys of constants, in order; those of texts beyond the prefix have two together."""
         if not self._has_text():
             return SetKeys.build(sorted(map(self._key, test.values)))

@@ -1,12 +1,12 @@
 """PURE. Read the bounds and counts of a column from the metrics of files."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from duckicelake.bridge.scan.bounds import (
     HAS_HIGH,
@@ -27,8 +27,14 @@ from duckicelake.bridge.scan.bounds import (
 )
 from duckicelake.bridge.scan.texts import build_text_bounds
 from duckicelake.errors import InvalidRequestError
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_bytes, to_unscaled
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = DeferredModule("numpy")
 
 
 def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[Mapping[str, Any]]) -> BoundArrays:

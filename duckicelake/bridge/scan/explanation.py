@@ -3,27 +3,34 @@
 All of it comes from the arrays that plans decide by.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import isfinite
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
-
-import numpy as np
-from numpy.typing import NDArray
 
 from duckicelake.bridge.scan.bounds import HAS_HIGH, HAS_LOW, LENGTH_BITS, BoundArrays, Flags, Keys
 from duckicelake.bridge.scan.filters import FieldTest, ScanFilter, list_tests
 from duckicelake.bridge.scan.manifests import BoundedBlock, FileBlock, find_matches
 from duckicelake.bridge.scan.partitions import PartitionArrays
 from duckicelake.errors import InvalidRequestError
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.expressions import Predicate
 from duckicelake.iceberg.model import Json, SpecModel
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_json
 from duckicelake.sql_dialects.filters import InvalidConditionError, parse_row_filter, parse_sql_filter
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = DeferredModule("numpy")
+
 
 MAX_PARTITIONS: Final = 100
 """Partitions that an explanation lists: those of which most bytes are read."""
@@ -38,7 +45,7 @@ _RENDERERS: Final[Mapping[str, Callable[[int], str]]] = {
     "month": lambda value: f"{1970 + value // 12}-{value % 12 + 1:02}",
     "hour": lambda value: f"{_EPOCH + timedelta(hours=value):%Y-%m-%d %H:00}",
 }
-Counts = NDArray[np.int64]
+Counts: TypeAlias = "NDArray[np.int64]"
 
 
 class FileTotals(SpecModel):

@@ -3,16 +3,16 @@
 Manifests that follow each other in a list are joined to blocks: one search finds the candidates in all of them.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from duckicelake.bridge.scan.bounds import MAX_FEW_SHARE, BoundArrays, FileMasks, join_bounds
 from duckicelake.bridge.scan.filters import AllOf, AnyOf, FieldTest, ScanFilter, list_tests
@@ -25,11 +25,18 @@ from duckicelake.bridge.scan.partitions import (
     join_partitions,
 )
 from duckicelake.bridge.scan.texts import MAX_TAKEN_FILES
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 
-Places: TypeAlias = NDArray[np.intp]
-_NO_PLACES: Final = np.zeros(0, np.intp)
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = DeferredModule("numpy")
+
+
+Places: TypeAlias = "NDArray[np.intp]"
 _FEW_FILES: Final = 1_000
 """Candidates that are decided sooner than others are looked for."""
 
@@ -50,7 +57,7 @@ class ManifestFiles:
         numbers = [array.tobytes() for array in (self.file_ids, self.record_counts, self.sizes)]
         return b"\n".join((head, b"".join([*numbers, *(coded.codes.tobytes() for coded in self.partitions)])))
 
-    def cut(self, files: slice) -> "ManifestFiles":
+    def cut(self, files: slice) -> ManifestFiles:
         """Return some of the files."""
         ids, rows, sizes = self.file_ids[files], self.record_counts[files], self.sizes[files]
         return ManifestFiles(self.spec_id, ids, rows, sizes, [coded.cut(files) for coded in self.partitions])
@@ -87,7 +94,7 @@ class FileBlock:
         return 24 * len(self) + sum(column.nbytes for column in self.partitions)
 
     @cached_property
-    def manifests(self) -> tuple["FileBlock", ...]:
+    def manifests(self) -> tuple[FileBlock, ...]:
         """Each manifest by itself."""
         if len(self.manifest_ids) == 1:
             return (self,)
@@ -96,7 +103,7 @@ class FileBlock:
             for manifest_id, (first, last) in zip(self.manifest_ids, pairwise(self.starts), strict=True)
         )
 
-    def read(self) -> "FileBlock":
+    def read(self) -> FileBlock:
         """Return the block with the partition values of its own files."""
         return replace(self, partitions=tuple(c.read(self.files.partitions[c.place]) for c in self.partitions))
 
@@ -175,9 +182,6 @@ class Matches:
     is_whole: NDArray[np.bool_]
 
 
-_NO_MATCHES: Final = Matches(_NO_PLACES, np.zeros(0, np.bool_))
-
-
 class BoundedBlock(NamedTuple):
     """A block, with the bounds of a filter's columns by field id."""
 
@@ -209,7 +213,7 @@ class _FilePart(NamedTuple):
         fields = tuple((column.field.field_id, str(column.source)) for column in self.partitions)
         return fields, tuple((id_, column.kind) for id_, column in self.bounds.items())
 
-    def take(self, places: Places) -> "_FilePart":
+    def take(self, places: Places) -> _FilePart:
         partitions = [column.take(places) for column in self.partitions]
         bounds = {id_: column.take(places) for id_, column in self.bounds.items()}
         return _FilePart(self.record_counts[places], partitions, bounds)
@@ -223,7 +227,7 @@ def find_matches(files: BoundedBlock, filters: Sequence[ScanFilter]) -> Matches:
 def find_all_matches(blocks: Sequence[BoundedBlock], filters: Sequence[ScanFilter]) -> list[Matches]:
     """Find the files of each block that may match; the candidates of blocks that have few are decided together."""
     tested = {test.field_id for scan_filter in filters for test in list_tests(scan_filter)}
-    found: list[Matches] = [_NO_MATCHES] * len(blocks)
+    found: list[Matches] = [Matches(np.zeros(0, np.intp), np.zeros(0, np.bool_))] * len(blocks)
     groups: defaultdict[Hashable, list[tuple[int, Places, _FilePart]]] = defaultdict(list)
     for number, (block, bounds) in enumerate(blocks):
         partitions = [column for column in block.partitions if column.field.source_id in tested]
@@ -251,7 +255,7 @@ def _find_candidates(scan_filter: ScanFilter, files: _FilePart) -> Places | None
     parts = (_find_candidates(part, files) for part in scan_filter.parts)
     if isinstance(scan_filter, AllOf):
         return _choose_fewest(parts)
-    found = [_NO_PLACES]
+    found = [np.zeros(0, np.intp)]
     for places in parts:
         if places is None:
             return None

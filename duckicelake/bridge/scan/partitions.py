@@ -1,23 +1,30 @@
 """PURE. Decide tests of fields by the partition values of files (table spec, "Scan Planning")."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from duckicelake.bridge.data_files import parse_partition_value
 from duckicelake.bridge.scan.bounds import MAX_COMPARED_FILES, MAX_FEW_SHARE, FileMasks
 from duckicelake.bridge.scan.filters import FieldTest
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.transforms import apply_transform, compute_bucket
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_minimal_bytes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = DeferredModule("numpy")
+
 
 Decision: TypeAlias = tuple[bool, bool]
 """Whether a row of a partition may pass a test, and whether all of them surely do."""
@@ -97,12 +104,12 @@ class PartitionArrays:
         found = np.array([judge(value) for value in self.values], np.bool_).reshape(-1, 2)
         return FileMasks(found[self.codes, 0], found[self.codes, 1])
 
-    def take(self, places: NDArray[np.intp]) -> "PartitionArrays":
+    def take(self, places: NDArray[np.intp]) -> PartitionArrays:
         """Return the values of the files at these places, and no others."""
         used, codes = np.unique(self.codes[places], return_inverse=True)
         return replace(self, values=tuple(self.values[code] for code in used.tolist()), codes=codes.astype(np.int32))
 
-    def read(self, coded: "CodedValues") -> "PartitionArrays":
+    def read(self, coded: CodedValues) -> PartitionArrays:
         """Return the values of the same field in other files."""
         result = self.field.transform.result_type(self.source)
         return replace(self, values=tuple(_read_value(result, json) for json in coded.values), codes=coded.codes)
@@ -114,7 +121,7 @@ class CodedValues(NamedTuple):
     values: list[Any]
     codes: NDArray[np.int32]
 
-    def cut(self, files: slice) -> "CodedValues":
+    def cut(self, files: slice) -> CodedValues:
         """Return the values of some of the files, and no others."""
         codes = self.codes[files]
         used = np.flatnonzero(np.bincount(codes, minlength=len(self.values)))

@@ -3,13 +3,21 @@
 Where many values begin alike, as paths and URLs do, keys keep up to hundreds of times as many files as whole bounds.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
+from duckicelake.extras import DeferredModule
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = DeferredModule("numpy")
+
 
 MAX_BYTES: Final = 64
 """Of a bound behind the prefix, in memory; longer ones are cut, the upper ones upwards."""
@@ -36,7 +44,7 @@ class TextBounds:
         first, middle, last = self.ends[2 * place : 2 * place + 3].tolist()
         return self.data[first:middle], self.data[middle:last]
 
-    def take(self, places: NDArray[np.intp] | slice) -> "TextBounds | None":
+    def take(self, places: NDArray[np.intp] | slice) -> TextBounds | None:
         """Return the bounds of the files at these places; None of too many."""
         if isinstance(places, slice):
             ends = self.ends[2 * places.start : 2 * places.stop + 1]

@@ -55,6 +55,7 @@ from duckicelake.cli.wiring.authentication import (
 from duckicelake.cli.wiring.location import build_policy, keep_postgres
 from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services, open_tracer, warn_of_others
 from duckicelake.errors import CatalogError, StartupError
+from duckicelake.extras import import_installed
 from duckicelake.lake.ducklake.database import build_attach_source
 from duckicelake.lake.ducklake.dropped import set_retention
 from duckicelake.lake.setup.format import require_known
@@ -161,6 +162,7 @@ def create() -> object:
 
 
 def _create_app() -> object:
+    import_installed()
     settings = read_settings()
     log = make_logger(sys.stderr, settings.log_format)
     forward_standard_logging(log)
@@ -268,6 +270,7 @@ def serve_lake(settings: Settings, announce: Callable[[Settings, str], None], *,
     """
     end_on_signals()
     raise_descriptor_limit()
+    import_installed()
     settings = add_keys(settings)
     check_openness(settings)  # before anything is made
     build_authentication(settings)  # checks the clients now: a worker's error would come after the banner

@@ -1,18 +1,26 @@
 """Field names in Parquet files, which a Delta log must have one of for each column (protocol, "Column Mapping")."""
 
+from __future__ import annotations
+
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Final
 
 from duckicelake.delta.log.schema import DeltaArray, DeltaField, DeltaMap, DeltaStruct, DeltaType
 from duckicelake.errors import DamagedTableError, UnsupportedError
+from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa = DeferredModule("pyarrow")
+    pq = DeferredModule("pyarrow.parquet")
+
 
 NamesInFile = Mapping[tuple[int | None, str], int | None]
 """Ids of fields by their parent's id (None: the file) and their name."""

@@ -1,12 +1,13 @@
 """PURE. Encode commits and classic checkpoints as bytes, the same for the same actions (protocol, "Actions")."""
 
+from __future__ import annotations
+
 import io
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from duckicelake.delta.log.actions import (
     AddFile,
@@ -19,68 +20,18 @@ from duckicelake.delta.log.actions import (
     Txn,
 )
 from duckicelake.delta.log.paths import encode_path
+from duckicelake.extras import DeferredModule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa = DeferredModule("pyarrow")
+    pq = DeferredModule("pyarrow.parquet")
+
 
 Json = dict[str, Any]
 LAST_CHECKPOINT: Final = "_last_checkpoint"
-_TEXT_MAP_TYPE: Final = pa.map_(pa.string(), pa.string())
-_VECTOR_TYPE: Final = pa.struct(
-    {
-        "storageType": pa.string(),
-        "pathOrInlineDv": pa.string(),
-        "offset": pa.int32(),
-        "sizeInBytes": pa.int32(),
-        "cardinality": pa.int64(),
-    }
-)
-_ADD_TYPE: Final = pa.struct(
-    {
-        "path": pa.string(),
-        "partitionValues": _TEXT_MAP_TYPE,
-        "size": pa.int64(),
-        "modificationTime": pa.int64(),
-        "dataChange": pa.bool_(),
-        "tags": _TEXT_MAP_TYPE,
-        "deletionVector": _VECTOR_TYPE,
-        "baseRowId": pa.int64(),
-        "defaultRowCommitVersion": pa.int64(),
-        "stats": pa.string(),
-    }
-)
-_REMOVE_TYPE: Final = pa.struct(
-    {
-        "path": pa.string(),
-        "deletionTimestamp": pa.int64(),
-        "dataChange": pa.bool_(),
-        "extendedFileMetadata": pa.bool_(),
-        "partitionValues": _TEXT_MAP_TYPE,
-        "size": pa.int64(),
-        "deletionVector": _VECTOR_TYPE,
-    }
-)
-_METADATA_TYPE: Final = pa.struct(
-    {
-        "id": pa.string(),
-        "name": pa.string(),
-        "description": pa.string(),
-        "format": pa.struct({"provider": pa.string(), "options": _TEXT_MAP_TYPE}),
-        "schemaString": pa.string(),
-        "partitionColumns": pa.list_(pa.string()),
-        "configuration": _TEXT_MAP_TYPE,
-        "createdTime": pa.int64(),
-    }
-)
-_PROTOCOL_TYPE: Final = pa.struct(
-    {
-        "minReaderVersion": pa.int32(),
-        "minWriterVersion": pa.int32(),
-        "readerFeatures": pa.list_(pa.string()),
-        "writerFeatures": pa.list_(pa.string()),
-    }
-)
-_TXN_TYPE: Final = pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()})
-_SCHEMA: Final = pa.schema(
-    {"txn": _TXN_TYPE, "add": _ADD_TYPE, "remove": _REMOVE_TYPE, "metaData": _METADATA_TYPE, "protocol": _PROTOCOL_TYPE}
-)
 
 
 def format_commit_name(version: int) -> str:
@@ -187,12 +138,76 @@ def format_checkpoint_name(version: int) -> str:
     return f"{version:020d}.checkpoint.parquet"
 
 
+@cache
+def _build_schema() -> pa.Schema:
+    """Build the schema of checkpoints."""
+    text_map_type = pa.map_(pa.string(), pa.string())
+    vector_type = pa.struct(
+        {
+            "storageType": pa.string(),
+            "pathOrInlineDv": pa.string(),
+            "offset": pa.int32(),
+            "sizeInBytes": pa.int32(),
+            "cardinality": pa.int64(),
+        }
+    )
+    add_type = pa.struct(
+        {
+            "path": pa.string(),
+            "partitionValues": text_map_type,
+            "size": pa.int64(),
+            "modificationTime": pa.int64(),
+            "dataChange": pa.bool_(),
+            "tags": text_map_type,
+            "deletionVector": vector_type,
+            "baseRowId": pa.int64(),
+            "defaultRowCommitVersion": pa.int64(),
+            "stats": pa.string(),
+        }
+    )
+    remove_type = pa.struct(
+        {
+            "path": pa.string(),
+            "deletionTimestamp": pa.int64(),
+            "dataChange": pa.bool_(),
+            "extendedFileMetadata": pa.bool_(),
+            "partitionValues": text_map_type,
+            "size": pa.int64(),
+            "deletionVector": vector_type,
+        }
+    )
+    metadata_type = pa.struct(
+        {
+            "id": pa.string(),
+            "name": pa.string(),
+            "description": pa.string(),
+            "format": pa.struct({"provider": pa.string(), "options": text_map_type}),
+            "schemaString": pa.string(),
+            "partitionColumns": pa.list_(pa.string()),
+            "configuration": text_map_type,
+            "createdTime": pa.int64(),
+        }
+    )
+    protocol_type = pa.struct(
+        {
+            "minReaderVersion": pa.int32(),
+            "minWriterVersion": pa.int32(),
+            "readerFeatures": pa.list_(pa.string()),
+            "writerFeatures": pa.list_(pa.string()),
+        }
+    )
+    txn_type = pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()})
+    return pa.schema(
+        {"txn": txn_type, "add": add_type, "remove": remove_type, "metaData": metadata_type, "protocol": protocol_type}
+    )
+
+
 def encode_checkpoint(snapshot: DeltaSnapshot) -> bytes:
     """Encode the state as a checkpoint.
 
     The same state gives the same bytes. Tombstones are left out: nothing here vacuums.
     """
-    table = pa.Table.from_pylist(list(_build_rows(snapshot)), _SCHEMA)
+    table = pa.Table.from_pylist(list(_build_rows(snapshot)), _build_schema())
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="snappy")
     return buffer.getvalue()

@@ -1,5 +1,7 @@
 """Read the commits and checkpoints of one table's log; DamagedLogError names a torn or missing file."""
 
+from __future__ import annotations
+
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,17 +10,24 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from duckicelake.delta.log.actions import NOTHING, AddFile, DeletionVector, Metadata
 from duckicelake.delta.log.decoder import ACTION_SETTERS, LogActions, parse_partition_values, parse_vector, read_actions
 from duckicelake.delta.log.paths import decode_path, locate_sidecar
 from duckicelake.delta.log.segments import FOLDER, CheckpointFiles, LogListing, LogStore, has_hole, parse_listing
 from duckicelake.errors import DamagedLogError, FileMissingError
+from duckicelake.extras import DeferredModule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa = DeferredModule("pyarrow")
+    pq = DeferredModule("pyarrow.parquet")
+
 
 PARSED_STATS_FIELD: Final = "stats_parsed"
 ADD_FIELDS: Final = (

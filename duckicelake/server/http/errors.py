@@ -125,6 +125,7 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.UnprocessableError: HttpError(422, "UnprocessableEntityException"),
     errors.TxnAlreadyCommittedError: HttpError(422, "AlreadyAppliedException"),
     errors.UnsupportedError: HttpError(406, "UnsupportedOperationException"),
+    errors.MissingExtraError: HttpError(406, "UnsupportedOperationException"),
     errors.ExpiredError: HttpError(410, "GoneException"),
     errors.NotFoundError: HttpError(404, "NotFoundException"),
     errors.NoSuchWarehouseError: HttpError(404, "NoSuchWarehouseException"),

@@ -13,6 +13,7 @@ from duckicelake.catalog.search import MAX_TEXT_CHARS, SearchedObject, search_ob
 from duckicelake.catalog.tables import commit_transaction
 from duckicelake.catalog.warehouses import is_warehouse_name
 from duckicelake.errors import NoSuchWarehouseError
+from duckicelake.extras import is_installed
 from duckicelake.iceberg.identifiers import Namespace, NamespaceField, parse_schema_name
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.iceberg.rest import CommitTransactionRequest, CreateNamespaceRequest, UpdateNamespacePropertiesRequest
@@ -69,6 +70,9 @@ ENDPOINTS: Final = (
     "POST /v1/{prefix}/namespaces/{namespace}/register-view",
 )
 """The specification's template text, `{prefix}` included, although the first warehouse has no prefix."""
+_ENDPOINTS_WITHOUT_SCANS: Final = tuple(
+    name for name in ENDPOINTS if not name.endswith(("/plan", "/{plan-id}", "/tasks"))
+)
 config_router = APIRouter(prefix=PREFIX, tags=["config"], responses=RESPONSES)
 _JAVA_FILES = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
 """Which of Java's implementations reads S3; its default is Hadoop's."""
@@ -102,7 +106,9 @@ async def get_config(
     services = context.services
     access, prefix = services.access.client, services.prefix.rstrip("/")
     return CatalogConfig(
-        defaults={**access, **_JAVA_FILES} if access else {}, overrides={"prefix": prefix} if prefix else {}
+        defaults={**access, **_JAVA_FILES} if access else {},
+        overrides={"prefix": prefix} if prefix else {},
+        endpoints=ENDPOINTS if is_installed("numpy") else _ENDPOINTS_WITHOUT_SCANS,
     )
 
 
