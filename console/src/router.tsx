@@ -34,7 +34,7 @@ const home = createRoute({
 const tables = createRoute({
   getParentRoute: () => warehouse,
   path: "/tables",
-  validateSearch: (search): { in?: string } => textsOf(search, ["in"]),
+  validateSearch: (search): { in?: string; new?: string } => textsOf(search, ["in", "new"]),
   component: lazyRouteComponent(() => import("./pages/Tables.tsx"), "Tables"),
 });
 

@@ -60,3 +60,13 @@ export function quoteSql(levels: readonly string[]): string {
 export function quoteShell(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
+
+/** A column as clauses of `duckicelake alter` have it. */
+export function quoteColumn(path: readonly string[]): string {
+  return path.map((level) => (/^[a-z_]\w*$/i.test(level) ? level : `\`${level.replaceAll("`", "``")}\``)).join(".");
+}
+
+/** A text in single quotes, as clauses of `duckicelake alter` have it. */
+export function quoteText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}

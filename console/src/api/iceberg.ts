@@ -81,6 +81,8 @@ export interface TableMetadata {
   readonly "last-updated-ms": number;
   readonly schemas: readonly Schema[];
   readonly "current-schema-id": number;
+  readonly "last-column-id": number;
+  readonly "last-partition-id"?: number;
   readonly "partition-specs": readonly { readonly "spec-id": number; readonly fields: readonly PartitionField[] }[];
   readonly "default-spec-id": number;
   readonly "sort-orders": readonly { readonly "order-id": number; readonly fields: readonly SortField[] }[];

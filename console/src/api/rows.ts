@@ -1,6 +1,8 @@
 // Rows of a query, by Arrow: columns keep their types and their order, and an answer without rows has columns, too.
 import { type Column, type DataType, tableFromIPC, Type } from "@uwdata/flechette";
 import { send } from "./client.ts";
+import type { Field, IcebergType, Schema } from "./iceberg.ts";
+import { TypeTextError } from "./types.ts";
 
 export interface ResultColumn {
   readonly name: string;
@@ -57,6 +59,102 @@ export async function runQuery(warehouse: string, asked: QueryAsked): Promise<Qu
     snapshot: answer.headers.get("Duckicelake-Snapshot") ?? "",
   };
 }
+
+/** The columns of a query, as the server finds them without reading rows. Throws TypeTextError for a type that Iceberg has none of. */
+export async function findColumns(
+  warehouse: string,
+  sql: string,
+  namespace: readonly string[],
+  signal?: AbortSignal,
+): Promise<Schema> {
+  const body = {
+    sql: `SELECT * FROM (\n${sql}\n) LIMIT 0`,
+    namespace: [...(namespace.length > 0 ? namespace : ["main"])],
+  };
+  const headers = { Accept: "application/vnd.apache.arrow.stream" };
+  const answer = await send("post", "/sql/v1/query", { warehouse, body, headers, ...(signal ? { signal } : {}) });
+  let last = 0;
+  const take = () => ++last;
+  const fields = tableFromIPC(await answer.arrayBuffer()).schema.fields.map((field) => fieldOf(field, take));
+  return { type: "struct", "schema-id": 0, fields };
+}
+
+interface ArrowField {
+  readonly name: string;
+  readonly type: DataType;
+}
+
+function fieldOf({ name, type }: ArrowField, take: () => number): Field {
+  return { id: take(), name, type: icebergType(type, take), required: false };
+}
+
+/** Iceberg's type of one of Arrow's. */
+function icebergType(type: DataType, take: () => number): IcebergType {
+  const known = type as unknown as Record<string, unknown>;
+  const children = (known["children"] ?? []) as readonly ArrowField[];
+  const [first] = children;
+  switch (type.typeId) {
+    case Type.Struct:
+      return { type: "struct", fields: children.map((child) => fieldOf(child, take)) };
+    case Type.List:
+    case Type.LargeList:
+    case Type.ListView:
+    case Type.FixedSizeList:
+      return {
+        type: "list",
+        "element-id": take(),
+        "element-required": false,
+        element: first ? icebergType(first.type, take) : "unknown",
+      };
+    case Type.Map:
+      return mapOf(first, take);
+    default:
+      return primitiveOf(type, known);
+  }
+}
+
+function mapOf(entries: ArrowField | undefined, take: () => number): IcebergType {
+  const [key, value] = ((entries?.type as unknown as Record<string, unknown>)["children"] ??
+    []) as readonly ArrowField[];
+  if (!key || !value) throw new TypeTextError("A map has no keys or values");
+  const ids = { "key-id": take(), "value-id": take(), "value-required": false };
+  return { type: "map", ...ids, key: icebergType(key.type, take), value: icebergType(value.type, take) };
+}
+
+const NANOSECONDS = 3;
+
+function primitiveOf(type: DataType, known: Readonly<Record<string, unknown>>): string {
+  switch (type.typeId) {
+    case Type.Int: {
+      const bits = Number(known["bitWidth"]) + (known["signed"] === false ? 1 : 0);
+      if (bits > 64) break;
+      return bits <= 32 ? "int" : "long";
+    }
+    case Type.Float:
+      return known["precision"] === 2 ? "double" : "float";
+    case Type.Decimal:
+      return `decimal(${String(known["precision"])}, ${String(known["scale"])})`;
+    case Type.Timestamp:
+      return `timestamp${known["timezone"] ? "tz" : ""}${known["unit"] === NANOSECONDS ? "_ns" : ""}`;
+    default: {
+      const name = SIMPLE.get(type.typeId);
+      if (name) return name;
+    }
+  }
+  throw new TypeTextError(`Iceberg has no type for ${nameArrowType(type)}: cast the column to another one`);
+}
+
+const SIMPLE: ReadonlyMap<number, string> = new Map([
+  [Type.Bool, "boolean"],
+  [Type.Date, "date"],
+  [Type.Time, "time"],
+  [Type.Utf8, "string"],
+  [Type.LargeUtf8, "string"],
+  [Type.Utf8View, "string"],
+  [Type.Binary, "binary"],
+  [Type.LargeBinary, "binary"],
+  [Type.BinaryView, "binary"],
+]);
 
 const NUMBERS: ReadonlySet<number> = new Set([Type.Int, Type.Float, Type.Decimal]);
 

@@ -9,6 +9,7 @@ import { Code } from "../parts/Copy.tsx";
 import { Empty, Loaded } from "../parts/Notice.tsx";
 import { HistoryList } from "../parts/HistoryList.tsx";
 import { useWarehouse } from "../shell/Frame.tsx";
+import { NewLink } from "./acts/namespace.tsx";
 import { snippetsFor } from "./snippets.ts";
 
 const NEWEST = 8;
@@ -49,9 +50,13 @@ curl ${serverUrl}${place}/namespaces/sales/tables/orders/rows --json '[{"id": 1}
     <Card title="A first table">
       <div className="inside stack">
         <p>
-          This lake has no tables yet. Connect an engine below and create one, or take these three requests: a
-          namespace, a table in it, and two rows.
+          This lake has no tables yet. Make a namespace and a table here, connect an engine below and create one with
+          it, or take these three requests: a namespace, a table in it, and two rows.
         </p>
+        <div className="row">
+          <NewLink warehouse={warehouse} inside={[]} kind="namespace" />
+          <NewLink warehouse={warehouse} inside={["main"]} kind="table" />
+        </div>
         <Code text={curl} what="the requests" />
       </div>
     </Card>

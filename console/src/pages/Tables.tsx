@@ -1,6 +1,6 @@
 // Namespaces as a tree, and the tables and views of the one that was chosen.
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { Link, useSearch } from "@tanstack/react-router";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { ChevronRight, Eye, Folder, Table2 } from "lucide-react";
 import { useEffect, useMemo, useRef, useState } from "react";
@@ -11,18 +11,39 @@ import { plural } from "../parts/format.ts";
 import { crumbsOf, NamespaceLink } from "../parts/links.tsx";
 import { Empty, Loaded, Trouble, Waiting } from "../parts/Notice.tsx";
 import { Properties } from "../parts/Properties.tsx";
+import { NamespaceActs, NewLink, NewMenu, NewThing, StaleViews } from "./acts/namespace.tsx";
 import { useWarehouse } from "../shell/Frame.tsx";
 
 const ROW_PX = 36;
 
 export function Tables() {
   const warehouse = useWarehouse();
-  const { in: text } = useSearch({ from: "/w/$warehouse/tables" });
+  const { in: text, new: made } = useSearch({ from: "/w/$warehouse/tables" });
+  const navigate = useNavigate();
   const namespace = useMemo(() => (text === undefined ? null : splitName(text)), [text]);
   return (
     <div className="body">
       <title>{`${namespace?.join(".") ?? "Tables"} · duckicelake`}</title>
-      {namespace ? <NamespaceHead warehouse={warehouse} namespace={namespace} /> : <Head title="Tables" />}
+      {namespace ? (
+        <NamespaceHead warehouse={warehouse} namespace={namespace} />
+      ) : (
+        <Head title="Tables">
+          <NewMenu warehouse={warehouse} inside={[]} />
+        </Head>
+      )}
+      <NewThing
+        warehouse={warehouse}
+        inside={namespace ?? []}
+        kind={made}
+        close={() =>
+          void navigate({
+            to: "/w/$warehouse/tables",
+            params: { warehouse },
+            search: text === undefined ? {} : { in: text },
+            replace: true,
+          })
+        }
+      />
       <div className="browse">
         <section className="card tree" aria-label="Namespaces">
           <Branch warehouse={warehouse} parent={[]} chosen={namespace} />
@@ -47,12 +68,19 @@ export function Tables() {
 
 function NamespaceHead({ warehouse, namespace }: { warehouse: string; namespace: readonly string[] }) {
   const { data } = useQuery(namespaceQuery(warehouse, namespace));
+  const [stale, setStale] = useState<readonly (readonly string[])[]>([]);
   return (
     <Head
       crumbs={crumbsOf(warehouse, namespace.slice(0, -1))}
       title={namespace.at(-1)}
       comment={data?.properties["comment"]}
-    />
+    >
+      <NewMenu warehouse={warehouse} inside={namespace} />
+      {data ? (
+        <NamespaceActs warehouse={warehouse} namespace={namespace} properties={data.properties} stale={setStale} />
+      ) : null}
+      {stale.length > 0 ? <StaleViews warehouse={warehouse} views={stale} close={() => setStale([])} /> : null}
+    </Head>
   );
 }
 
@@ -186,7 +214,9 @@ function NamespaceContents({ warehouse, namespace }: { warehouse: string; namesp
         ) : isWaiting ? (
           <Waiting lines={8} />
         ) : things.length === 0 ? (
-          <Empty title={part ? "Nothing here is called so" : "No tables or views in this namespace"} />
+          <Empty title={part ? "Nothing here is called so" : "No tables or views in this namespace"}>
+            {part ? null : <NewLink warehouse={warehouse} inside={namespace} kind="table" />}
+          </Empty>
         ) : (
           <ThingList warehouse={warehouse} namespace={namespace} things={things} reachEnd={loadMore} />
         )}

@@ -1,7 +1,7 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useParams } from "@tanstack/react-router";
-import { useMemo } from "react";
-import { splitIdentifier } from "../api/address.ts";
+import { useMemo, useState } from "react";
+import { type Identifier, splitIdentifier } from "../api/address.ts";
 import type { ViewMetadata } from "../api/iceberg.ts";
 import { historyQuery, viewQuery } from "../api/queries.ts";
 import { Card, Head } from "../parts/Card.tsx";
@@ -11,6 +11,10 @@ import { crumbsOf } from "../parts/links.tsx";
 import { Loaded } from "../parts/Notice.tsx";
 import { Properties } from "../parts/Properties.tsx";
 import { Time } from "../parts/Time.tsx";
+import { Menu } from "../parts/Menu.tsx";
+import { Drop, Rename } from "./acts/names.tsx";
+import { EditComment, EditProperties, isProtected, Protect } from "./acts/properties.tsx";
+import { EditQuery } from "./acts/view.tsx";
 import { LineageLink } from "./LineageLink.tsx";
 import { FieldTable } from "./table/SchemaPage.tsx";
 
@@ -31,10 +35,41 @@ export function View() {
         comment={query.data?.properties?.["comment"]}
       >
         <LineageLink warehouse={warehouse} of={view} />
+        {query.data ? <ViewActs warehouse={warehouse} view={view} metadata={query.data} /> : null}
       </Head>
       <Loaded query={query}>{(metadata) => <Contents metadata={metadata} />}</Loaded>
       {query.data ? <Changes warehouse={warehouse} namespace={view.namespace} view={view.name} /> : null}
     </div>
+  );
+}
+
+const ACTS = {
+  "Edit the query": EditQuery,
+  "Edit the comment": EditComment,
+  "Edit properties": EditProperties,
+  Protect,
+  Rename,
+  Drop,
+} as const;
+
+function ViewActs({ warehouse, view, metadata }: { warehouse: string; view: Identifier; metadata: ViewMetadata }) {
+  const [open, setOpen] = useState<keyof typeof ACTS | null>(null);
+  const properties = metadata.properties ?? {};
+  const of = { warehouse, kind: "view", levels: [...view.namespace, view.name] } as const;
+  const act = { of, metadata, properties, uuid: metadata["view-uuid"], close: () => setOpen(null) };
+  const Act = open === null ? null : ACTS[open];
+  return (
+    <>
+      <Menu
+        name="Change"
+        items={(Object.keys(ACTS) as (keyof typeof ACTS)[]).map((name) => ({
+          name: name === "Protect" && isProtected(properties) ? "Lift the protection" : name,
+          isDangerous: name === "Drop",
+          choose: () => setOpen(name),
+        }))}
+      />
+      {Act ? <Act {...act} /> : null}
+    </>
   );
 }
 

@@ -8,7 +8,7 @@ import { newestChangesQuery } from "../api/queries.ts";
 import { currentToken } from "../api/session.ts";
 import { Code } from "./Copy.tsx";
 import { Dialog } from "./Dialog.tsx";
-import { HistoryList } from "./HistoryList.tsx";
+import { type HistoryEntry, HistoryList } from "./HistoryList.tsx";
 import { Trouble } from "./Notice.tsx";
 
 export interface Request {
@@ -166,6 +166,9 @@ function findPlace(error: ApiError, places: Readonly<Record<string, RegExp>>): s
   return Object.entries(places).find(([, pattern]) => pattern.test(error.message))?.[0] ?? null;
 }
 
+const LOOK_MS = 1000;
+const MOST_LOOKS = 10;
+
 /** Another writer was faster: who it was, and a way to see what there is now. What was typed stays. */
 function Overtaken({
   warehouse,
@@ -178,8 +181,14 @@ function Overtaken({
   opened: number;
   lookAgain: () => Promise<void>;
 }) {
-  const { data } = useQuery({ ...newestChangesQuery(warehouse, changed ?? { namespace: [] }), enabled: !!changed });
-  const newer = (data ?? []).filter(({ timestamp }) => Date.parse(timestamp) >= opened);
+  const isNewer = ({ timestamp }: HistoryEntry) => Date.parse(timestamp) >= opened;
+  const { data } = useQuery({
+    ...newestChangesQuery(warehouse, changed ?? { namespace: [] }),
+    enabled: !!changed,
+    // The history has a change a moment after its commit.
+    refetchInterval: ({ state }) => (state.dataUpdateCount > MOST_LOOKS || state.data?.some(isNewer) ? false : LOOK_MS),
+  });
+  const newer = (data ?? []).filter(isNewer);
   const shown = newer.length > 0 ? newer : (data ?? []).slice(0, 1);
   return (
     <div className="notice trouble" role="alert">

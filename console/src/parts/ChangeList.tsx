@@ -2,7 +2,7 @@
 
 export interface Difference {
   readonly name: string;
-  /** Undefined: it isn't there. */
+  /** Undefined: it isn't there. Without both, the name says what is done. */
   readonly before?: string | undefined;
   readonly after?: string | undefined;
 }
@@ -18,6 +18,12 @@ export function compareRecords(
     .map((name) => ({ name, before: before[name], after: after[name] }));
 }
 
+function Sign({ before, after }: Omit<Difference, "name">) {
+  if (before === undefined && after === undefined) return <span>· </span>;
+  if (after === undefined) return <span className="minus">− </span>;
+  return before === undefined ? <span className="plus">+ </span> : <span>± </span>;
+}
+
 export function ChangeList({ of, nothing = "Nothing changes yet." }: { of: readonly Difference[]; nothing?: string }) {
   if (of.length === 0) return <p className="quiet small">{nothing}</p>;
   return (
@@ -26,9 +32,7 @@ export function ChangeList({ of, nothing = "Nothing changes yet." }: { of: reado
       <ul className="stack tight small">
         {of.map(({ name, before, after }) => (
           <li key={`${name} ${before ?? ""}`} className="breaks">
-            <span className={after === undefined ? "minus" : before === undefined ? "plus" : ""}>
-              {after === undefined ? "− " : before === undefined ? "+ " : "± "}
-            </span>
+            <Sign before={before} after={after} />
             <span className="mono">
               {name ? <bdi>{name}</bdi> : null}
               {name && (before ?? after) ? ": " : ""}

@@ -1,7 +1,7 @@
 // The command palette: pages by their names, tables and views by a part of theirs.
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { Eye, Search, Table2 } from "lucide-react";
+import { Eye, Plus, Search, Table2 } from "lucide-react";
 import { type KeyboardEvent, type ReactNode, useDeferredValue, useEffect, useRef, useState } from "react";
 import { type Identifier, joinIdentifier } from "../api/address.ts";
 import { callerQuery, findQuery } from "../api/queries.ts";
@@ -95,6 +95,15 @@ function useChoices(warehouse: string, typed: string): readonly Choice[] {
       hint: "Page",
       go: () => navigate({ to, params: { warehouse } }),
     }));
+  const makes = (["namespace", "table", "view"] as const)
+    .filter((kind) => `new ${kind} create`.includes(words))
+    .map((kind) => ({
+      key: `new ${kind}`,
+      icon: <Plus className="icon" aria-hidden />,
+      name: `New ${kind}`,
+      hint: "Act",
+      go: () => navigate({ to: "/w/$warehouse/tables", params: { warehouse }, search: { new: kind } }),
+    }));
   const open = (kind: "table" | "view", identifier: Identifier) => {
     const id = joinIdentifier(identifier);
     return kind === "table"
@@ -113,5 +122,5 @@ function useChoices(warehouse: string, typed: string): readonly Choice[] {
     hint: kind === "table" ? "Table" : "View",
     go: () => open(kind, { namespace, name }),
   }));
-  return words ? [...pages, ...things] : [...pages, ...things.slice(0, 8)];
+  return words ? [...pages, ...makes, ...things] : [...pages, ...makes, ...things.slice(0, 8)];
 }

@@ -9,6 +9,7 @@ import { Empty, Trouble, Waiting } from "../../parts/Notice.tsx";
 import { ResultGrid } from "../../parts/ResultGrid.tsx";
 import { useWarehouse } from "../../shell/Frame.tsx";
 import { Editor } from "./Editor.tsx";
+import { Keep } from "./Keep.tsx";
 import { ResultChart } from "./ResultChart.tsx";
 import { forgetQuery, saveQuery, useSavedQueries } from "./saved.ts";
 import { useSchema } from "./schema.ts";
@@ -66,6 +67,7 @@ export function Sql() {
             </select>
           </label>
           <Saved text={text} choose={setText} />
+          {outcome.state === "done" ? <Keep warehouse={warehouse} sql={text} /> : null}
           <Copy text={location.href} what="a link to this query, as it was last run" />
         </div>
         <Editor text={text} schema={schema} change={setText} run={() => start(false)} />

@@ -15,13 +15,15 @@ import {
 import { Card } from "../../parts/Card.tsx";
 import { plural } from "../../parts/format.ts";
 import { Empty } from "../../parts/Notice.tsx";
+import { ConstraintsCard } from "./constraints.tsx";
 import type { TablePageProps } from "./Table.tsx";
 
 const ROW_PX = 37;
 /** Tables of up to so many columns are shown whole; of larger ones, what is seen. */
 const SHOWN_WHOLE = 200;
 
-export function SchemaPage({ metadata }: TablePageProps) {
+export function SchemaPage(table: TablePageProps) {
+  const { metadata } = table;
   const schema = currentSchema(metadata);
   const spec = metadata["partition-specs"].find((one) => one["spec-id"] === metadata["default-spec-id"]);
   const order = metadata["sort-orders"].find((one) => one["order-id"] === metadata["default-sort-order-id"]);
@@ -51,6 +53,7 @@ export function SchemaPage({ metadata }: TablePageProps) {
           <Sorts fields={order?.fields ?? []} metadata={metadata} />
         </Card>
       </div>
+      <ConstraintsCard {...table} />
     </>
   );
 }

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { GitBranch, Tag } from "lucide-react";
-import { useMemo, useRef } from "react";
+import { useMemo, useRef, useState } from "react";
 import { joinIdentifier } from "../../api/address.ts";
 import type { Answer } from "../../api/client.ts";
 import type { Snapshot, TableMetadata } from "../../api/iceberg.ts";
@@ -13,6 +13,7 @@ import { Copy } from "../../parts/Copy.tsx";
 import { formatAbsolute, formatBytes, formatCount, formatKind, formatShort, plural } from "../../parts/format.ts";
 import { Empty, Loaded } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
+import { DropReference, FastForward, Retain } from "./references.tsx";
 import type { TablePageProps } from "./Table.tsx";
 
 const ROW_PX = 64;
@@ -45,7 +46,7 @@ export function SnapshotsPage({ warehouse, table, metadata }: TablePageProps) {
     });
   return (
     <>
-      <References metadata={metadata} />
+      <References warehouse={warehouse} table={table} metadata={metadata} />
       <div className="columns wide-first">
         <Card title={plural(snapshots.length, "snapshot")}>
           <Timeline
@@ -80,7 +81,8 @@ export function SnapshotsPage({ warehouse, table, metadata }: TablePageProps) {
   );
 }
 
-function References({ metadata }: { metadata: TableMetadata }) {
+function References(of: TablePageProps) {
+  const { metadata } = of;
   const all = Object.entries(metadata.refs ?? {});
   const times = new Map(metadata.snapshots?.map((one) => [String(one["snapshot-id"]), one["timestamp-ms"]]));
   if (all.length === 0) return null;
@@ -95,6 +97,9 @@ function References({ metadata }: { metadata: TableMetadata }) {
               <th scope="col">Snapshot</th>
               <th scope="col">Of</th>
               <th scope="col">Kept</th>
+              <th scope="col">
+                <span className="hidden-text">Change</span>
+              </th>
             </tr>
           </thead>
           <tbody>
@@ -115,6 +120,9 @@ function References({ metadata }: { metadata: TableMetadata }) {
                   <td className="mono">{reference["snapshot-id"]}</td>
                   <td>{time === undefined ? "" : <Time at={time} />}</td>
                   <td className="quiet">{age === undefined ? "for ever" : `${Math.round(age / 86_400_000)} days`}</td>
+                  <td className="number">
+                    <ReferenceActs {...of} name={name} isBranch={reference.type === "branch"} />
+                  </td>
                 </tr>
               );
             })}
@@ -122,6 +130,31 @@ function References({ metadata }: { metadata: TableMetadata }) {
         </table>
       </div>
     </Card>
+  );
+}
+
+const REFERENCE_ACTS = { "Move forward": FastForward, "How long it is kept": Retain, Drop: DropReference } as const;
+
+function ReferenceActs({ isBranch, ...of }: TablePageProps & { name: string; isBranch: boolean }) {
+  const [open, setOpen] = useState<keyof typeof REFERENCE_ACTS | null>(null);
+  const names = Object.keys(REFERENCE_ACTS) as (keyof typeof REFERENCE_ACTS)[];
+  const offered = names.filter((one) => (one !== "Move forward" || isBranch) && (one !== "Drop" || of.name !== "main"));
+  const Act = open === null ? null : REFERENCE_ACTS[open];
+  return (
+    <>
+      {offered.map((one) => (
+        <button
+          key={one}
+          type="button"
+          className="button plain small"
+          aria-label={`${one}: ${of.name}`}
+          onClick={() => setOpen(one)}
+        >
+          {one}
+        </button>
+      ))}
+      {Act ? <Act {...of} close={() => setOpen(null)} /> : null}
+    </>
   );
 }
 
