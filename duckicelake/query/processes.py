@@ -264,6 +264,13 @@ def list_extensions() -> list[str]:
     return found
 
 
+@dataclass(slots=True)
+class ProcessTurn:
+    """One of the places in which queries run, and the process that is in it."""
+
+    process: QueryProcess
+
+
 class QueryProcesses:
     """The processes of a server's worker. One more is started ahead, so that the next principal needn't wait."""
 
@@ -277,7 +284,7 @@ class QueryProcesses:
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def take(self, order: OpenOrder) -> AsyncIterator[QueryProcess]:
+    async def take(self, order: OpenOrder) -> AsyncIterator[ProcessTurn]:
         """Take a process that has opened the lake for this principal; it is killed if it is answering at the end.
 
         Raises TooManyRequestsError, UnavailableError.
@@ -290,13 +297,19 @@ class QueryProcesses:
         finally:
             self._waiting -= 1
         try:
-            process = await self._find(order)
+            turn = ProcessTurn(await self._find(order))
             try:
-                yield process
+                yield turn
             finally:
-                self._keep(process)
+                self._keep(turn.process)
         finally:
             self._slots.release()
+
+    async def change(self, turn: ProcessTurn, order: OpenOrder) -> None:
+        """Let a turn go on with a process that has opened the lake in another way. Raises UnavailableError."""
+        process = await self._find(order)
+        self._keep(turn.process)
+        turn.process = process
 
     def close(self) -> None:
         """End all processes."""

@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from secrets import token_bytes
 from typing import Any, Final
@@ -45,7 +46,14 @@ from duckicelake.lake.formats import FORMAT_1_0, LakeFormat
 from duckicelake.lake.side_tables import reader
 from duckicelake.postgres.queries import Transaction, load_queries
 from duckicelake.query.plan import QueryExplanation, TableRead, build_plan
-from duckicelake.query.processes import EXTENSIONS, OpenOrder, QueryProcess, QueryProcesses, find_extension
+from duckicelake.query.processes import (
+    EXTENSIONS,
+    OpenOrder,
+    ProcessTurn,
+    QueryProcess,
+    QueryProcesses,
+    find_extension,
+)
 from duckicelake.query.reach import (
     build_s3_settings,
     build_secrets,
@@ -113,7 +121,8 @@ class _TableResolver:
     """Resolve the tables of a query in one transaction, at one snapshot; refuse those that the caller may not read.
 
     tables: those that were found, by id. reads: what was found for each name, with the table's name of today.
-    is_restricted: policies hide a part of one of them. salt: of hashes that are alike within this query alone.
+    is_restricted: policies hide a part of one of them, or a definer view does. salt: of hashes that are alike within
+    this query alone.
     """
 
     services: Services
@@ -149,6 +158,7 @@ class _TableResolver:
             raise UnsupportedError("queries", f"DuckDB can't parse the view {name}: {tree.get('error_message')}")
         has_grants = self.services.caller.principal.has_grants
         own = find_lender(self.services, self.cursor, defined) if has_grants else None
+        self.is_restricted |= own is not None
         lender = own or (None if use.view is None else use.view.lender)
         return ResolvedView(
             format_full_name(namespace, name),
@@ -284,30 +294,32 @@ async def run_query(services: Services, processes: QueryProcesses, order: QueryO
     Raises InvalidRequestError, ForbiddenError, NoSuchTableError, NotFoundError, UnsupportedError, UnavailableError,
     TooManyRequestsError, ConflictError.
     """
-    async with _take_process(services, processes, order) as process:
-        snapshot_id, first = await run_sync(_begin, services, order, process, abandon_on_cancel=True)
-        async with aclosing(_read_pieces(process, first, order.seconds + GRACE_SECONDS)) as pieces:
-            yield QueryAnswer(snapshot_id, pieces)
+    async with _take_turn(services, processes, order) as turn:
+        resolver, message = await run_sync(_check, services, order, turn.process, abandon_on_cancel=True)
+        if resolver.is_restricted and not services.caller.principal.has_restrictions:
+            await processes.change(turn, await run_sync(partial(_build_open_order, services, is_restricted=True)))
+        answer = await run_sync(_begin, resolver, message, turn.process, abandon_on_cancel=True)
+        async with aclosing(_read_pieces(turn.process, answer, order.seconds + GRACE_SECONDS)) as pieces:
+            yield QueryAnswer(resolver.snapshot_id, pieces)
 
 
 async def explain_query(services: Services, processes: QueryProcesses, order: QueryOrder) -> QueryExplanation:
     """Plan a query without running it; raises as `run_query`."""
-    async with _take_process(services, processes, order) as process:
-        return await run_sync(_explain, services, order, process, abandon_on_cancel=True)
+    async with _take_turn(services, processes, order) as turn:
+        return await run_sync(_explain, services, order, turn.process, abandon_on_cancel=True)
 
 
 @asynccontextmanager
-async def _take_process(
-    services: Services, processes: QueryProcesses, order: QueryOrder
-) -> AsyncIterator[QueryProcess]:
+async def _take_turn(services: Services, processes: QueryProcesses, order: QueryOrder) -> AsyncIterator[ProcessTurn]:
     if len(order.sql.encode()) > _MAX_STATEMENT_BYTES:
         raise InvalidRequestError("The statement is longer than 1 MiB")
-    opening = await run_sync(_build_open_order, services)
+    is_restricted = services.caller.principal.has_restrictions
+    opening = await run_sync(partial(_build_open_order, services, is_restricted=is_restricted))
     async with (
-        processes.take(opening) as process,
-        run_reported(services, order.query_id, order.sql, process),
+        processes.take(opening) as turn,
+        run_reported(services, order.query_id, order.sql, turn),
     ):
-        yield process
+        yield turn
 
 
 async def _read_pieces(
@@ -318,12 +330,12 @@ async def _read_pieces(
         message = await run_sync(process.receive, seconds, abandon_on_cancel=True)
 
 
-def _begin(services: Services, order: QueryOrder, process: QueryProcess) -> tuple[int, tuple[bytes, bytes]]:
-    """Check the query and send it to its process; return DuckLake's snapshot and the first message of the answer."""
-    resolver, message = _check(services, order, process)
+def _begin(resolver: _TableResolver, message: Mapping[str, Any], process: QueryProcess) -> tuple[bytes, bytes]:
+    """Send a checked query to its process; return the first message of the answer."""
+    order = resolver.order
     process.send(b"Q", json.dumps({**message, "format": order.format, "rows": order.rows}).encode())
     try:
-        return resolver.snapshot_id, process.receive(order.seconds + GRACE_SECONDS)
+        return process.receive(order.seconds + GRACE_SECONDS)
     except (InvalidRequestError, UnavailableError) as error:
         if resolver.is_restricted:  # a file's name may have values of hidden rows in it, by which the table is divided
             raise type(error)(_FILE_NAME.sub("…", str(error))) from None
@@ -363,8 +375,11 @@ def _find_snapshot(cursor: Transaction, at: str | None) -> int:
     return int(row[0])
 
 
-def _build_open_order(services: Services) -> OpenOrder:
-    """Build the order by which a process opens the lake, for this principal alone."""
+def _build_open_order(services: Services, *, is_restricted: bool) -> OpenOrder:
+    """Build the order by which a process opens the lake, for this principal alone.
+
+    is_restricted: its queries read tables or views of which rows are hidden.
+    """
     import_extra("pyarrow")  # the process imports it
     url = services.database.url
     with services.database.statement(only_reads=True) as cursor:
@@ -372,7 +387,6 @@ def _build_open_order(services: Services) -> OpenOrder:
         _check_format(read_lake_format(cursor))
     options = f"READ_ONLY, METADATA_SCHEMA {quote_literal(str(schema))}"
     attach = f"ATTACH {quote_literal(build_attach_source(url))} AS {LAKE} ({options})"
-    is_restricted = services.caller.principal.has_restrictions
     key = (services.caller.principal.name, url, str(is_restricted))
     names: tuple[str, ...] = EXTENSIONS
     settings: Mapping[str, Any] = RESTRICTED_SETTINGS if is_restricted else {}

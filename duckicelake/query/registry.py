@@ -14,7 +14,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, ConflictError, NotFoundError
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.postgres.queries import load_queries
-from duckicelake.query.processes import QueryProcess, QueryProgress
+from duckicelake.query.processes import ProcessTurn, QueryProgress
 
 _SQL = load_queries("query", "registry")
 REPORT_SECONDS: Final = 0.5
@@ -52,22 +52,22 @@ class QueryList(SpecModel):
 
 @dataclass(slots=True)
 class RunningQuery:
-    """A query, and the process that runs it. last: how far it came, once another query may have the process."""
+    """A query, and the turn that it has. last: how far it came, once another query may have the process."""
 
     services: Services
     query_id: UUID
-    process: QueryProcess
+    turn: ProcessTurn
     state: str = "running"
     last: QueryProgress | None = None
 
     def cancel(self) -> None:
         """End its process, so that who waits for the answer gets an error."""
         self.state = "cancelled"
-        self.process.kill()
+        self.turn.process.kill()
 
     def report(self) -> bool:
         """Write how far it is; return whether it was cancelled."""
-        progress = self.last or self.process.progress
+        progress = self.last or self.turn.process.progress
         row = {
             "query_id": self.query_id,
             "state": self.state,
@@ -80,15 +80,13 @@ class RunningQuery:
 
 
 @asynccontextmanager
-async def run_reported(
-    services: Services, query_id: UUID, statement: str, process: QueryProcess
-) -> AsyncIterator[None]:
+async def run_reported(services: Services, query_id: UUID, statement: str, turn: ProcessTurn) -> AsyncIterator[None]:
     """Report a query for as long as the block runs it, and end it when it is cancelled.
 
     Raises ConflictError for an id that another query has, and when the query is cancelled.
     """
     await run_sync(_insert, services, query_id, statement)
-    running = RunningQuery(services, query_id, process)
+    running = RunningQuery(services, query_id, turn)
     watching = asyncio.create_task(_watch(running))
     try:
         yield
@@ -101,7 +99,7 @@ async def run_reported(
         running.state = "done"
     finally:
         watching.cancel()
-        running.last = process.progress
+        running.last = turn.process.progress
         last = asyncio.create_task(_write_last(running))
         _writes.add(last)
         last.add_done_callback(_writes.discard)

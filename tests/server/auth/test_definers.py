@@ -355,6 +355,7 @@ def test_query_cannot_say_where_a_view_finds_its_tables(lake: Governed) -> None:
 
 @pytest.mark.usefixtures("limits")
 def test_conditions_are_not_computed_for_rows_that_a_view_hides(lake: Governed) -> None:
+    """Nor are statistics read that know them: the view runs in a process without what reads these."""
     lake.give("owner", "insert", "table:hr.t")
     assert lake.status("owner", "POST", f"{PAY}/rows", [{"id": number} for number in range(1, 2000)]) == 200
     assert rewrite(lake, "owner", "d", "SELECT id FROM hr.t WHERE id % 1000 = 1") == 200
@@ -362,6 +363,11 @@ def test_conditions_are_not_computed_for_rows_that_a_view_hides(lake: Governed) 
     assert answer.status_code != 200
     answer = query(lake, "ann", "SELECT id FROM sales.d WHERE 1000 // (id % 1000) > 0 ORDER BY id")
     assert [json.loads(line)["id"] for line in answer.text.splitlines()] == [1, 1001]
+    used = [one.key for processes in service._processes.values() for one in processes._idle]
+    assert sorted(key[-1] for key in used if key and key[0] == "ann") == ["False", "True"]
+    assert query(lake, "owner", "SELECT id FROM hr.t LIMIT 1").status_code == 200
+    used = [one.key for processes in service._processes.values() for one in processes._idle]
+    assert sorted(key[-1] for key in used if key and key[0] == "owner") == ["False"]
 
 
 @pytest.mark.usefixtures("limits")
