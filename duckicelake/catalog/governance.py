@@ -75,7 +75,6 @@ def apply_state(
     known = read_state(services, wiring)
     _check(services, wiring, known, wanted)
     dropped = _list_dropped(known, wanted) if prunes else set()
-    dropped = _list_dropped(known, wanted) if prunes else set()
     remaining = (known.principals.keys() | wanted.principals.keys()) - dropped
     for name in sorted(list_places(wanted)):
         is_known = name in known.warehouses
@@ -88,6 +87,8 @@ def apply_state(
         _run(_compare(known, wanted, wiring, prunes=prunes), joined, done)
         if is_dry:
             raise _DryRunError
+    if services.rights is not None:
+        services.rights.look()
     for name, warehouse in wanted.warehouses.items():
         if name not in known.warehouses:
             step = Step(f"+ warehouse {name}", ("warehouse", name), _bind_creation(wiring, warehouse.new))

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from duckicelake.bridge.scan.explanation import rename_condition
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.caller import EVERYTHING, build_refusal
 from duckicelake.catalog.context.page import EVERY_ITEM, ListPage, PageRequest, cut_page
@@ -107,10 +108,12 @@ def list_policies(
 
 def get_policy(services: Services, policy_id: UUID) -> PolicyDetails:
     """Return a policy that the caller may manage; NotFoundError."""
-    found = next((one for one in list_policies(services).items if one.policy_id == policy_id), None)
-    if found is None:
-        raise NotFoundError(f"There is no policy {policy_id}, or it isn't the caller's to manage")
-    return found
+    with services.database.reading() as cursor:
+        rows = policies.list_policies(cursor, get_rights(services).place, policy_id=policy_id)
+    for row in rows:
+        if _may_manage(services, _find_table(row)):
+            return _build_details(row)
+    raise NotFoundError(f"There is no policy {policy_id}, or it isn't the caller's to manage")
 
 
 def drop_policy(services: Services, policy_id: UUID) -> None:
@@ -263,8 +266,9 @@ def _find_table(row: PolicyRow) -> Table | None:
 
 
 def _build_details(row: PolicyRow) -> PolicyDetails:
+    condition = row.condition and rename_condition(row.condition, row.condition_names or {})
     definition = PolicyDefinition(
-        row.name, _find_table(row), row.column_name, row.tag, row.mask, row.condition, row.to, row.exempt
+        row.name, _find_table(row), row.column_name, row.tag, row.mask, condition, row.to, row.exempt
     )
     return PolicyDetails(row.policy_id, definition, row.is_live or row.tag is not None, row.created_by, row.created_at)
 

@@ -11,12 +11,12 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.grants import parse_object
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import InvalidRequestError
-from duckicelake.iceberg.expressions import ColumnTest, Junction, NotPredicate, Predicate
+from duckicelake.iceberg.expressions import ColumnTest, Junction, NotPredicate, Predicate, collect_tests
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.primitives import select_names
 from duckicelake.iceberg.read_restrictions import Mask, check_mask
 from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.types import NestedField, PrimitiveType
+from duckicelake.iceberg.types import MapType, NestedField, PrimitiveType
 from duckicelake.lake.side_tables.policies import GuardedColumn, NewPolicy
 from duckicelake.rows.columns import RowColumn
 from duckicelake.rows.filters import bind_filter, format_filter
@@ -35,7 +35,7 @@ class PolicyDefinition:
 
     Attributes:
         table: The table, if it is for one.
-        column: The name of a masked column.
+        column: The name of a masked column, or of a field in one as `person.email`.
         condition: What holds for rows that are shown, in DuckDB's SQL.
         to: Names of principals, groups and roles that it is for; empty: everyone.
         exempt: Names of those that it isn't for, whatever `to` says.
@@ -109,8 +109,11 @@ def bind_definition(services: Services, definition: PolicyDefinition) -> NewPoli
     table_id, schema = load_schema(services, definition.table)
     if definition.condition is not None:
         on = build_guarded(definition.table, table_id)
-        filter_ = _parse_filter(definition.condition, schema)
-        return NewPolicy(definition.name, on, None, None, filter_, definition.condition, *whom)
+        predicate = parse_row_condition(definition.condition, schema)
+        ids = {name.lower(): field_id for name, field_id in schema.names().items()}
+        named = {name.lower(): ids[name.lower()] for name in _list_names(predicate)}
+        filter_ = _build_filter(predicate, schema)
+        return NewPolicy(definition.name, on, None, None, filter_, definition.condition, *whom, named)
     assert definition.column is not None
     assert definition.mask is not None
     column = find_column(schema, definition.column)
@@ -132,23 +135,39 @@ def build_guarded(table: Table, table_id: int, column: NestedField | None = None
 
 
 def find_column(schema: Schema, name: str) -> NestedField:
-    """Find a column by its name in any case; InvalidRequestError."""
-    found = next((column for column in schema.fields if column.name.lower() == name.lower()), None)
+    """Find a column, or a field in one as `person.email`, by its full name in any case; return it with that name.
+
+    Raises InvalidRequestError.
+    """
+    names, parents = schema.full_names(), schema.parents()
+    found = next((field_id for field_id, full in names.items() if full.lower() == name.lower()), None)
     if found is None:
         known = ", ".join(column.name for column in schema.fields)
-        raise InvalidRequestError(f"Cannot find column {name!r}: expected one of {known}")
-    return found
+        raise InvalidRequestError(f"Cannot find column {name!r}: expected one of {known}, or a field in one as `a.b`")
+    fields = schema.map_fields_by_id()
+    above: int | None = found
+    while above is not None:
+        around = parents[above]
+        kind = None if around is None else fields[around].type
+        if isinstance(kind, MapType) and above == kind.key_id:
+            raise InvalidRequestError(f"{names[found]} is in the keys of a map, which must stay distinct: mask the map")
+        above = around
+    return fields[found].replace_fields(name=names[found])
 
 
-def _parse_filter(condition: str, schema: Schema) -> Any:
-    """Parse a condition in SQL as Iceberg's expression, which is true of the same rows; InvalidRequestError."""
+def _list_names(predicate: Predicate) -> set[str]:
+    return {test.column for test in collect_tests(predicate) if isinstance(test.column, str)}
+
+
+def _build_filter(predicate: Predicate, schema: Schema) -> Any:
+    """Build a filter as JSON, its columns by field id; InvalidRequestError."""
     kinds = {column.id: column.type for column in schema.fields if isinstance(column.type, PrimitiveType)}
     columns = [
         RowColumn(column.id, column.name, column.type, column.required, to_lake_type(kinds[column.id]))
         for column in schema.fields
         if column.id in kinds
     ]
-    return format_filter(_exclude_unordered(bind_filter(parse_row_condition(condition, schema), columns), kinds), kinds)
+    return format_filter(_exclude_unordered(bind_filter(predicate, columns), kinds), kinds)
 
 
 def _exclude_unordered(predicate: Predicate, kinds: dict[int, PrimitiveType]) -> Predicate:

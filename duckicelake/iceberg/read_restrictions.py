@@ -4,7 +4,7 @@ Rows are filtered by their own values, then columns are masked (REST specificati
 column's type, and null stays null. Servers may only give a mask to a column whose type it fits.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
@@ -92,7 +92,7 @@ class HeldPolicy:
 
     Attributes:
         table_id: DuckLake's.
-        column_name: The column's last name; it says which column is meant if that of the id is gone.
+        column_name: The column's last name, of a field in one `person.email`; it says which is meant if the id is gone.
         filter: Iceberg's expression as JSON, its columns by field id.
 
     """
@@ -110,8 +110,8 @@ class Restriction:
 
     Attributes:
         filters: Iceberg's expressions as JSON, their columns by field id.
-        masks: By field id; of top-level columns.
-        names: The last names of masked columns, by field id.
+        masks: By field id; also of fields in structs, lists and the values of maps.
+        names: The last full names of masked columns and fields, by field id.
 
     """
 
@@ -123,19 +123,21 @@ class Restriction:
         """Return the restriction for a schema of the table, never a weaker one.
 
         A column that took the name of a masked one, as by a drop and an addition, shows nothing. So does one whose
-        type the mask doesn't fit any more. A filter on a column that the schema lacks leaves no rows.
+        type the mask doesn't fit any more, and one that is no struct where a masked field was in a struct of its name.
+        A filter on a column that the schema lacks leaves no rows.
 
         former: More schemas, whose columns are masked, too, if this one lacks them.
         """
-        current = {column.id: column for column in schema.fields}
-        known = {column.id: column for other in former for column in other.fields} | current
-        taken = {name.lower() for id_, name in self.names.items() if id_ in self.masks and id_ not in current}
+        current = schema.map_fields_by_id()
+        known = {id_: column for other in former for id_, column in other.map_fields_by_id().items()} | current
+        gone = [name for id_, name in self.names.items() if id_ in self.masks and id_ not in current]
         wanted = {id_: mask for id_, mask in self.masks.items() if id_ in known}
-        wanted |= {id_: Mask.NULL for id_, column in current.items() if column.name.lower() in taken}
+        wanted |= dict.fromkeys(_find_successors(schema, gone), Mask.NULL)
         chosen = {id_: _choose_fitting(mask, known[id_]) for id_, mask in wanted.items()}
         masks = {id_: mask for id_, mask in chosen.items() if mask is not None}
-        is_whole = len(masks) == len(chosen) and all(_is_within(filter_, current.keys()) for filter_ in self.filters)
-        return Restriction(self.filters if is_whole else (NO_ROWS,), masks)
+        columns = {column.id for column in schema.fields}
+        is_whole = len(masks) == len(chosen) and all(_is_within(filter_, columns) for filter_ in self.filters)
+        return Restriction(self.filters if is_whole else (NO_ROWS,), _leave_out_covered(schema, masks))
 
     def to_json(self) -> dict[str, Any]:
         """Return the member `read-restrictions` of the answer to a load."""
@@ -178,6 +180,29 @@ def _choose_fitting(mask: Mask, column: NestedField) -> Mask | None:
             continue
         return choice
     return None
+
+
+def _find_successors(schema: Schema, gone: Iterable[str]) -> Iterator[int]:
+    """Find what may have the values of masked fields that are gone: what has their names, or holds what it likes."""
+    ids = {name.lower(): id_ for id_, name in schema.full_names().items()}
+    fields = schema.map_fields_by_id()
+    for name in gone:
+        levels = name.lower().split(".")
+        places = ((length, ids.get(".".join(levels[:length]))) for length in range(len(levels), 0, -1))
+        length, found = next(((length, id_) for length, id_ in places if id_ is not None), (0, None))
+        if found is not None and (length == len(levels) or not isinstance(fields[found].type, StructType)):
+            yield found
+
+
+def _leave_out_covered(schema: Schema, masks: Mapping[int, Mask]) -> dict[int, Mask]:
+    """Leave out masks of fields in what is masked as a whole."""
+    parents = schema.parents()
+
+    def is_covered(field_id: int) -> bool:
+        parent = parents.get(field_id)
+        return parent is not None and (parent in masks or is_covered(parent))
+
+    return {id_: mask for id_, mask in masks.items() if not is_covered(id_)}
 
 
 def _is_within(expression: Any, known: Iterable[int]) -> bool:

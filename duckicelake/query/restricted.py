@@ -6,14 +6,16 @@ It does read statistics there, which know hidden rows: `RESTRICTED_SETTINGS` tur
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from duckicelake.bridge.values.types import quote_identifier, to_lake_type
 from duckicelake.errors import CatalogError, ForbiddenError
 from duckicelake.iceberg.expressions import parse_predicate
-from duckicelake.iceberg.read_restrictions import Restriction
+from duckicelake.iceberg.read_restrictions import Mask, Restriction
 from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.types import NestedField, PrimitiveType
+from duckicelake.iceberg.types import ListType, NestedField, PrimitiveType, StructType, list_children, walk_fields
+from duckicelake.lake.ducklake.database import quote_literal
 from duckicelake.rows.columns import RowColumn
 from duckicelake.rows.filters import FilterColumn, bind_filter, write_condition
 from duckicelake.sql_dialects.masks import write_mask
@@ -57,8 +59,55 @@ def _take_exact_type(field: NestedField, known: Any) -> NestedField:
 
 
 def _write_column(field: NestedField, restriction: Restriction, salt: bytes) -> str:
-    name, mask = quote_identifier(field.name), restriction.masks.get(field.id)
-    return name if mask is None else f"{write_mask(mask, name, field.type, salt)} AS {name}"
+    name = quote_identifier(field.name)
+    written = _ValueWriter(restriction.masks, salt).write(name, field)
+    return name if written == name else f"{written} AS {name}"
+
+
+@dataclass(slots=True)
+class _ValueWriter:
+    """Writes the value of a column with its own mask, or with those of the fields in it."""
+
+    masks: Mapping[int, Mask]
+    salt: bytes
+    variables: int = 0
+
+    def write(self, value: str, field: NestedField) -> str:
+        """Write a value. value: its SQL; it is returned as it is if nothing in the field is masked."""
+        mask = self.masks.get(field.id)
+        if mask is not None:
+            return write_mask(mask, value, field.type, self.salt)
+        if not any(part.id in self.masks for part, _ in walk_fields(field.type)):
+            return value
+        match field.type:
+            case StructType():
+                return f"CASE WHEN {value} IS NOT NULL THEN {self._write_struct(value, field.type)} END"
+            case ListType():
+                return self._write_list(value, list_children(field.type)[0])
+            case _:
+                return self._write_map(value, list_children(field.type)[1])
+
+    def _write_struct(self, value: str, kind: StructType) -> str:
+        members = (
+            f"{quote_identifier(part.name)}: {self.write(f'struct_extract({value}, {quote_literal(part.name)})', part)}"
+            for part in kind.fields
+        )
+        return f"{{{', '.join(members)}}}"
+
+    def _write_list(self, value: str, element: NestedField) -> str:
+        name = self._name_variable()
+        return f"list_transform({value}, lambda {name}: {self.write(name, element)})"
+
+    def _write_map(self, value: str, of: NestedField) -> str:
+        """Write a map; no mask is on its keys, or in them."""
+        name = self._name_variable()
+        entry = f"{{'key': {name}.key, 'value': {self.write(f'{name}.value', of)}}}"
+        entries = f"list_transform(map_entries({value}), lambda {name}: {entry})"
+        return f"CASE WHEN {value} IS NOT NULL THEN map_from_entries({entries}) END"
+
+    def _name_variable(self) -> str:
+        self.variables += 1
+        return f"part_{self.variables}"
 
 
 def _write_filter(expression: Any, schema: Schema) -> str:

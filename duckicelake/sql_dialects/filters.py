@@ -98,6 +98,22 @@ def parse_row_filter(sql: str, schema: Schema) -> Predicate:
     return predicate
 
 
+def rename_columns(sql: str, names: Mapping[str, str]) -> str:
+    """Write a condition with other names of its columns, the same text if none changes.
+
+    names: new names, by those that the condition has, in lower case. Raises InvalidConditionError.
+    """
+    if all(old == new.lower() for old, new in names.items()):
+        return sql
+
+    def rename(node: exp.Expr) -> exp.Expr:
+        old = ".".join(part.name for part in node.parts) if isinstance(node, exp.Column) else ""
+        new = names.get(old.lower(), old)
+        return node if new == old else exp.column(exp.to_identifier(new, quoted=True))
+
+    return _parse_condition(sql).transform(rename).sql(dialect="duckdb")
+
+
 def _parse_condition(sql: str) -> exp.Expr:
     try:
         tree = parse_query(sql, DUCKDB)
@@ -126,6 +142,7 @@ class _FilterReader:
     def __init__(self, schema: Schema, *, is_exact: bool = False) -> None:
         fields = schema.map_fields_by_id()
         self._types = {name.lower(): fields[field_id].type for name, field_id in schema.names().items()}
+        self._spellings = {name.lower(): name for name in schema.names()}
         self._known = ", ".join(list(schema.full_names().values())[:_SHOWN_COLUMNS])
         self._is_exact = is_exact
         self.ignored: list[str] = []
@@ -217,7 +234,7 @@ class _FilterReader:
         name = ".".join(part.name for part in node.parts)
         if name.lower() not in self._types:
             raise InvalidConditionError(f"Cannot find column {name!r}: expected one of {self._known}")
-        return name
+        return self._spellings[name.lower()]
 
     def _read_constant(self, column: str, node: exp.Expr) -> JsonConstant:
         """Read a constant; its type is that of the column, whatever it is cast to."""

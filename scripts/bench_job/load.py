@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 from scripts.backends_job.stack import new_lake, running_backends
 from scripts.bench_job.client import NAMESPACE, Rest
-from scripts.bench_job.paired_loads import measure_grants, measure_labels
+from scripts.bench_job.paired_loads import measure_grants, measure_labels, measure_policies
 from scripts.bench_job.results import Result, Target, options_of, report
 from scripts.bench_job.servers import Bench, running_bench, running_starlette
 from scripts.bench_job.wrk import Load, wrk
@@ -34,6 +34,7 @@ def main() -> None:
     pairs = 3 if options.quick else 9
     results += measure_grants(TABLE, COLUMNS, options.connections, seconds, pairs)
     results += measure_labels(COLUMNS, options.connections, seconds, pairs)
+    results += measure_policies(COLUMNS, options.connections, seconds, pairs)
     report("LoadTable, cache hit, one worker, auth on", results, options)
 
 

@@ -1,12 +1,12 @@
-"""What grants and labels cost a warm load: CPU of the server for each, with and without them by turns.
+"""What grants, labels and policies cost a warm load: CPU of the server for each, with and without them by turns.
 
 Of 10,000 principals with 100,000 grants one asks, whose right comes through roles in roles. Labels are of a table and
-of each of its columns.
+of each of its columns. Policies are a row filter and masks of two columns, for an engine that is trusted to apply them.
 """
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from statistics import median
 
@@ -59,9 +59,30 @@ FROM labelled l JOIN ducklake_column c USING (table_id) WHERE c.end_snapshot IS 
 """
 
 
+_TRUST = """
+INSERT INTO duckicelake_principal (name, kind) VALUES ('bench', 'service');
+INSERT INTO duckicelake_membership
+SELECT c.principal_id, m.principal_id FROM duckicelake_principal c, duckicelake_principal m
+WHERE (m.name, c.name) = ('bench', 'trusted-engine');
+"""
+_POLICY = """
+INSERT INTO duckicelake_policy
+    (policy_id, warehouse_id, name, table_id, schema_name, table_name, column_id, column_name, mask, filter, condition,
+     created_by)
+SELECT gen_random_uuid(), %(nil)s, 'p' || c.column_id, t.table_id, s.schema_name, t.table_name,
+       CASE WHEN %(mask)s <> '' THEN c.column_id END, CASE WHEN %(mask)s <> '' THEN c.column_name END,
+       nullif(%(mask)s, ''),
+       CASE WHEN %(mask)s = '' THEN '{"type": "not-null", "child": {"type": "reference", "id": 1}}'::jsonb END,
+       CASE WHEN %(mask)s = '' THEN 'not null' END, 'bench'
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id) JOIN ducklake_column c USING (table_id)
+WHERE t.table_name = %(table)s AND t.end_snapshot IS NULL AND c.end_snapshot IS NULL AND c.column_id = %(column)s
+"""
+_MASKS = {2: "replace-with-null", 3: "replace-with-null"}
+
+
 def measure_grants(table: str, columns: int, connections: int, seconds: float, pairs: int) -> Iterator[Result]:
     """Compare warm loads with grants on with loads without."""
-    with running_bench() as bench, closing(_connect(bench)) as connection:
+    with running_bench() as bench, closing(connect_postgres(bench)) as connection:
         with closing(Rest(bench.uri, bench.headers)) as rest:
             rest.create_namespace()
             rest.create_table(table, columns=columns)
@@ -81,7 +102,7 @@ def measure_grants(table: str, columns: int, connections: int, seconds: float, p
 
 def measure_labels(columns: int, connections: int, seconds: float, pairs: int) -> Iterator[Result]:
     """Compare warm loads of a table whose columns all have a label with those of one without labels."""
-    with running_bench() as bench, closing(_connect(bench)) as connection:
+    with running_bench() as bench, closing(connect_postgres(bench)) as connection:
         urls = {name: f"{bench.uri}/v1/namespaces/{NAMESPACE}/tables/{name}" for name in ("bare", "full")}
         with closing(Rest(bench.uri, bench.headers)) as rest:
             rest.create_namespace()
@@ -101,7 +122,44 @@ def measure_labels(columns: int, connections: int, seconds: float, pairs: int) -
         yield Result(name, bare * median(ratios), "µs CPU", Target("≤", 1.03, "ratio"), bare, "none")
 
 
-def _connect(bench: Bench) -> psycopg.Connection:
+def measure_policies(columns: int, connections: int, seconds: float, pairs: int) -> Iterator[Result]:
+    """Compare warm loads of a table with policies, and of one beside it, with loads in a warehouse without policies."""
+    with running_bench() as bench, closing(connect_postgres(bench)) as connection:
+        urls = {name: f"{bench.uri}/v1/namespaces/{NAMESPACE}/tables/{name}" for name in ("beside", "restricted")}
+        with closing(Rest(bench.uri, bench.headers)) as rest:
+            rest.create_namespace()
+            for name in urls:
+                rest.create_table(name, columns=columns)
+            connection.execute(_TRUST)
+            found: dict[tuple[str, bool], list[float]] = {(name, on): [] for name in urls for on in (False, True)}
+            for pair in range(pairs):
+                for is_on in (False, True) if pair % 2 else (True, False):
+                    turn_policies(connection, "restricted", _MASKS if is_on else {})
+                    loaded = json.loads(rest.ask("GET", f"/namespaces/{NAMESPACE}/tables/restricted"))
+                    assert ("read-restrictions" in loaded) == is_on
+                    for name, url in urls.items():
+                        found[name, is_on].append(_cpu_of_load(bench, url, connections, seconds))
+        for name, limit in (("restricted", 1.10), ("beside", 1.03)):
+            ratios = [on / off for on, off in zip(found[name, True], found[name, False], strict=True)]
+            off = median(found[name, False])
+            what = f"LoadTable of a table {'with' if name == 'restricted' else 'beside one with'} policies"
+            line = f"{what}, {connections} connections"
+            yield Result(line, off * median(ratios), "µs CPU", Target("≤", limit, "ratio"), off, "no policies")
+
+
+def turn_policies(connection: psycopg.Connection, table: str, masks: Mapping[int, str]) -> None:
+    """Put a row filter and masks of columns on a table, or without masks take all policies away; wait until it counts.
+
+    The filter is that the first column isn't null.
+    """
+    connection.execute("DELETE FROM duckicelake_policy")
+    for column, mask in {1: "", **masks}.items() if masks else ():
+        connection.execute(_POLICY, {"nil": _NIL, "table": table, "column": column, "mask": mask})
+    time.sleep(_FOLLOW_SECONDS)
+
+
+def connect_postgres(bench: Bench) -> psycopg.Connection:
+    """Connect to the catalog's database as its owner."""
     return psycopg.connect(bench.ducklake_attach.removeprefix("ducklake:").removeprefix("postgres:"), autocommit=True)
 
 

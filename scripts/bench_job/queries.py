@@ -1,13 +1,13 @@
 """What queries over HTTP take beside DuckDB that has attached the same lake itself, in turn, over 1 GB of Parquet.
 
 Both answer as Arrow: the route by its client over a socket, DuckDB in this process, with as many threads. CPU is of all
-processes: client, server, query process, Postgres. Then: until the first bytes of a warm query's answer, and what the
-processes of queries hold when they are idle.
+processes: client, server, query process, Postgres. Then: until the first bytes of a warm query's answer, what the
+processes of queries hold when they are idle, and what a row filter and masks of two columns cost, by turns.
 """
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from statistics import median
 from typing import Final
 
@@ -19,6 +19,7 @@ from duckdb_extensions import import_extension
 import duckicelake
 from duckicelake.client.lake import Lake
 from duckicelake.query.processes import WORKER
+from scripts.bench_job.paired_loads import connect_postgres, turn_policies
 from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
 from scripts.bench_job.servers import Bench, child_seconds, running_bench
 
@@ -35,6 +36,8 @@ QUERIES: Final = {
     "top 100": "SELECT * FROM lake.sales.orders ORDER BY amount DESC, id LIMIT 100",
     "a wide result of {rows:,} rows": "SELECT * FROM lake.sales.orders WHERE id < {rows}",
 }
+MASKS: Final = {6: "replace-with-null", 7: "show-last-4"}
+"""Of quantity and note."""
 SMALL: Final = "SELECT id FROM lake.sales.customers WHERE id < 10"
 _CREATE: Final = (
     "CREATE SCHEMA lake.sales",
@@ -64,6 +67,7 @@ def main() -> None:
             )
         ]
         results += [*_measure_first_rows(bench, 10 * pairs), *_measure_idle(bench, lake)]
+        results += _measure_policies(bench, lake, rows, pairs)
         report(f"Queries over {size / 1e9:.2f} GB of Parquet", results, options)
 
 
@@ -136,6 +140,28 @@ def _measure_idle(bench: Bench, lake: Lake) -> Iterator[Result]:
     )
     yield Result("memory of an idle query process, the largest of them", max(used), "MB", Target("≤", 200))
     yield Result("memory of all idle query processes of a worker", sum(used), "MB")
+
+
+def _measure_policies(bench: Bench, lake: Lake, rows: int, pairs: int) -> Iterator[Result]:
+    """Compare queries of a table with policies, which all its rows pass, with the same queries without policies."""
+    queries = {name: sql.replace("lake.", "").format(rows=2 * rows) for name, sql in QUERIES.items()}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in queries}
+    with closing(connect_postgres(bench)) as connection:
+        for pair in range(pairs):
+            seconds: dict[bool, dict[str, float]] = {}
+            for is_on in (False, True) if pair % 2 else (True, False):
+                turn_policies(connection, "orders", MASKS if is_on else {})
+                seconds[is_on] = {}
+                for name, sql in queries.items():
+                    lake.sql(sql).to_arrow()
+                    seconds[is_on][name] = 1000 * _measure(lambda sql=sql: lake.sql(sql).to_arrow())[1]  # type: ignore[misc]
+            for name in queries:
+                found[name].append((seconds[False][name], seconds[True][name]))
+    for name, times in found.items():
+        reference = median(off for off, _ in times)
+        ratio = median(on / off for off, on in times)
+        what = f"{name.format(files=FILES, rows=2 * rows)}, with policies, CPU"
+        yield Result(what, reference * ratio, "ms", None, reference, "without")
 
 
 if __name__ == "__main__":

@@ -146,6 +146,97 @@ def test_changed_policy_is_replaced_and_others_stay(bare: Way) -> None:
     assert [one["to"] for one in bare.load("policy list") if one["name"] == "personal"] == [["clerks"]]
 
 
+KEPT = """\
+column-tags:
+- {tag: pii, object: table:sales.eu.kept, column: place.street}
+policies:
+- name: both
+  object: table:sales.eu.kept
+  condition: "Region = 'eu' AND NOT (id >= 5 OR region IS NULL)"
+  exempt: [root]
+- {name: flags, object: table:sales.eu.kept, condition: id < 9, exempt: [root]}
+- {name: streets, tag: pii, mask: show-last-4, exempt: [root]}
+"""
+
+
+def test_export_reads_as_columns_are_called_now_and_can_be_applied_anew(guarded: GuardedLake) -> None:
+    """After renames of columns and of the table by DuckDB, a wider type, a clone, a restore and an undrop."""
+    way, tables = reach(guarded), "/v1/namespaces/sales%1Feu/tables"
+    _clear(way)
+
+    def read_conditions() -> dict[str, str]:
+        return {one["name"]: one["condition"] for one in way.load("policy list") if one["condition"]}
+
+    def read_restrictions() -> str:
+        """Read what an engine gets, with constants as of the column's type when the policy was made."""
+        loaded = guarded.done("GET", f"{tables}/{name}", who="engine")
+        return json.dumps(loaded["read-restrictions"], sort_keys=True).replace('"int"', '"long"')
+
+    def check_again() -> list[str]:
+        """Check that the export changes nothing, and that it makes the same again where it is applied anew."""
+        text, had = way.run("export"), way.load("policy list")
+        assert "nothing to change" in way.run("apply --dry-run --prune", text)
+        restricted = read_restrictions()
+        _clear(way)
+        way.run("apply", text)
+        assert read_restrictions() == restricted
+        new = way.load("policy list")
+        assert [{**one, "id": "", "created-at": ""} for one in new] == [
+            {**one, "id": "", "created-at": ""} for one in had
+        ]
+        return [line for line in text.splitlines() if "kept" in line or "moved" in line]
+
+    name = "kept"
+    with guarded.duckdb() as duck:
+        at = 'lake."sales.eu"'
+        duck.execute(f"CREATE TABLE {at}.kept (id INT, region VARCHAR, place STRUCT(street VARCHAR))")
+        duck.execute(f"INSERT INTO {at}.kept VALUES (1, 'eu', {{'street': 'Elm 1'}}), (7, 'eu', NULL)")
+        way.run("apply", KEPT)
+        typed = read_conditions()
+        assert typed["both"] == "Region = 'eu' AND NOT (id >= 5 OR region IS NULL)"
+        duck.execute(f'ALTER TABLE {at}.kept RENAME COLUMN region TO "sales area"')
+        duck.execute(f"ALTER TABLE {at}.kept RENAME COLUMN place TO region")
+        duck.execute(f"ALTER TABLE {at}.kept RENAME COLUMN region.street TO road")
+        duck.execute(f"ALTER TABLE {at}.kept ALTER COLUMN id TYPE BIGINT")
+        duck.execute(f"INSERT INTO {at}.kept VALUES (2, 'eu', NULL)")
+        before = guarded.done("GET", f"{tables}/kept")["metadata"]["current-snapshot-id"]
+        renamed = {"both": """"sales area" = 'eu' AND NOT (id >= 5 OR "sales area" IS NULL)""", "flags": "id < 9"}
+        assert read_conditions() == renamed
+        assert way.load("policy tags")[0]["column"] == "region.road"
+        check_again()
+        duck.execute(f"ALTER TABLE {at}.kept RENAME TO moved")
+    name = "moved"
+    assert all("moved" in line for line in check_again())
+    guarded.done("DELETE", f"{tables}/moved")
+    assert "moved" not in way.run("export")
+    guarded.done("POST", "/v1/namespaces/sales%1Feu/undrop", {"name": "moved"})
+    check_again()
+    way.run("apply --prune", way.run("export").replace("id < 9", "id < 99"))
+    assert read_conditions()["flags"] == "id < 99"
+    with guarded.duckdb() as duck:
+        duck.execute('ALTER TABLE lake."sales.eu".moved RENAME COLUMN "sales area" TO area')
+    assert read_conditions()["both"] == """"area" = 'eu' AND NOT (id >= 5 OR "area" IS NULL)"""
+    guarded.done("POST", f"{tables}/moved/restore", {"to": str(before)})
+    assert read_conditions()["both"] == renamed["both"]
+    check_again()
+
+
+def test_policy_on_a_dropped_column_stays_as_it_was_and_is_refused_anew(guarded: GuardedLake) -> None:
+    way = reach(guarded)
+    _clear(way)
+    guarded.make_table("lessened")
+    text = "policies: [{name: eu, object: table:sales.eu.lessened, condition: region = 'eu', exempt: [root]}]"
+    way.run("apply", text)
+    with guarded.duckdb() as duck:
+        duck.execute('ALTER TABLE lake."sales.eu".lessened DROP COLUMN region')
+    assert "nothing to change" in way.run("apply --dry-run --prune", text)
+    assert "region = 'eu'" in way.run("export")
+    loaded = guarded.done("GET", "/v1/namespaces/sales%1Feu/tables/lessened", who="engine")
+    assert loaded["read-restrictions"] == {"required-row-filter": False}
+    _clear(way)
+    assert "policies[0]: Cannot find column 'region'" in way.run("apply", text, status=2)
+
+
 BAD = [
     ("policies: [{name: p, object: table:sales.eu.t, condition: 'upper(region) = 1'}]", "policies[0]: "),
     ("policies: [{name: p, object: table:sales.eu.t, condition: 'nothing = 1'}]", "policies[0]: Cannot find column"),

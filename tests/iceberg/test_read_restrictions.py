@@ -86,3 +86,48 @@ def test_a_column_of_a_former_schema_keeps_its_mask() -> None:
 @pytest.mark.parametrize("filters", [(build_test(4),), (build_test(1), {"type": "not", "child": build_test(4)})])
 def test_a_filter_on_a_column_that_is_gone_leaves_no_rows(filters: tuple[Any, ...]) -> None:
     assert Restriction(filters, {2: Mask.NULL}).fit(SCHEMA) == Restriction((NO_ROWS,), {2: Mask.NULL})
+
+
+def build_nested(person: Any, street: int = 6) -> Schema:
+    homes = {
+        "type": "list",
+        "element-id": 5,
+        "element-required": True,
+        "element": {"type": "struct", "fields": [build_field(street, "street", "string")]},
+    }
+    fields = [build_field(1, "id", "long"), build_field(2, "person", person), build_field(4, "homes", homes)]
+    return parse(Schema, {"type": "struct", "fields": fields}, "schema")
+
+
+def build_field(id_: int, name: str, kind: Any) -> dict[str, Any]:
+    return {"id": id_, "name": name, "type": kind, "required": False}
+
+
+def build_struct(*fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "struct", "fields": [*fields]}
+
+
+EMAIL = build_field(3, "email", "string")
+NAMES = {3: "person.email", 6: "homes.element.street"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (build_nested(build_struct(EMAIL)), {3: Mask.LAST_4, 6: Mask.SHA_256}),
+        (build_nested(build_struct(build_field(3, "mail", "string"))), {3: Mask.LAST_4, 6: Mask.SHA_256}),
+        (build_nested(build_struct(build_field(3, "email", "long"))), {3: Mask.NULL, 6: Mask.SHA_256}),
+        (build_nested(build_struct(build_field(9, "Email", "string"))), {9: Mask.NULL, 6: Mask.SHA_256}),
+        (build_nested(build_struct(build_field(9, "age", "int"))), {6: Mask.SHA_256}),
+        (build_nested("string"), {2: Mask.NULL, 6: Mask.SHA_256}),
+        (build_nested(build_struct(EMAIL), street=9), {3: Mask.LAST_4, 9: Mask.NULL}),
+    ],
+)
+def test_masks_of_fields_follow_them_and_hide_what_takes_their_place(schema: Schema, expected: dict[int, Mask]) -> None:
+    assert Restriction((), {3: Mask.LAST_4, 6: Mask.SHA_256}, NAMES).fit(schema) == Restriction((), expected)
+
+
+def test_mask_of_a_whole_covers_those_of_its_fields() -> None:
+    schema = build_nested(build_struct(EMAIL))
+    masks = {3: Mask.LAST_4, 2: Mask.FIXED_VALUE, 4: Mask.NULL, 6: Mask.SHA_256}
+    assert Restriction((), masks).fit(schema) == Restriction((), {2: Mask.FIXED_VALUE, 4: Mask.NULL})

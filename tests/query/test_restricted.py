@@ -332,3 +332,47 @@ def test_masked_columns_keep_their_types_and_filters_see_what_is_masked(
         999999999, "0.00", None, "it's", "2026-05-01T00:00:00+00:00",
     )  # fmt: skip
     assert (row["c11"], row["c12"], row["c1"] == 7) == ([], None, False)
+
+
+def test_masks_in_structs_lists_and_maps_leave_the_rest(
+    ask: Ask, ducklake: duckdb.DuckDBPyConnection, services: Services
+) -> None:
+    """Also of fields that were renamed, dropped or made again; and nothing is left of them for conditions."""
+    ducklake.execute(
+        "CREATE TABLE t (id INT, person STRUCT(email VARCHAR, age INT), "
+        "homes STRUCT(street VARCHAR, code INT)[], tags MAP(VARCHAR, STRUCT(secret VARCHAR, level INT)[]))"
+    )
+    ducklake.execute(
+        "INSERT INTO t VALUES (1, {'email': 'ann@x.org', 'age': 7}, [{'street': 'Elm 12', 'code': 5}, NULL], "
+        "MAP {'k': [{'secret': 'deep', 'level': 1}], 'n': NULL}), (2, NULL, NULL, NULL), "
+        "(3, {'email': NULL, 'age': 8}, [], MAP {})"
+    )
+    first = f"AT (VERSION => {ask('SELECT 1').headers['Duckicelake-Snapshot']})"
+    ids = {name: number for number, name in ducklake.execute(
+        "SELECT column_id, column_name FROM __ducklake_metadata_lake.ducklake_column"
+    ).fetchall()}  # fmt: skip
+    masks = {ids["email"]: Mask.ALPHANUM, ids["street"]: Mask.FIXED_VALUE, ids["secret"]: Mask.NULL}
+    restrict(services, "main.t", masks={**masks, ids["level"]: Mask.SHA_256})
+
+    def read(version: str = "") -> list[dict[str, Any]]:
+        return read_rows(ask(f"SELECT person, homes, tags FROM main.t {version} ORDER BY id"))
+
+    (one, two, three) = read()
+    assert one["person"] == {"email": "xxx@x.xxx", "age": 7}
+    assert one["homes"] == [{"street": "XXXXXXXX", "code": 5}, None]
+    ((key, (tag,)), nothing) = one["tags"]
+    assert (key, tag["secret"], tag["level"] == 1, nothing) == ("k", None, False, ["n", None])
+    assert [*two.values()] == [None, None, None]
+    assert [*three.values()] == [{"email": None, "age": 8}, [], []]
+    for condition in ("person.email LIKE 'ann%'", "homes[1].street = 'Elm 12'", "tags['k'][1].secret = 'deep'"):
+        assert read_rows(ask(f"SELECT count(*) AS n FROM t WHERE {condition}")) == [{"n": 0}]
+    ducklake.execute("ALTER TABLE t RENAME COLUMN person.email TO address")
+    ducklake.execute("ALTER TABLE t ADD COLUMN person.email VARCHAR")
+    assert read()[0]["person"] == {"address": "xxx@x.xxx", "age": 7, "email": None}
+    ducklake.execute("ALTER TABLE t DROP COLUMN person.address")
+    ducklake.execute("INSERT INTO t VALUES (0, {'age': 1, 'email': 'new@x.org'}, NULL, NULL)")
+    assert read()[0]["person"] == {"age": 1, "email": "new@x.org"}
+    assert read(first)[0]["person"] == {"email": "xxx@x.xxx", "age": 7}
+    ducklake.execute("ALTER TABLE t ADD COLUMN person.address VARCHAR")
+    ducklake.execute("INSERT INTO t VALUES (-1, {'age': 1, 'email': NULL, 'address': 'again'}, NULL, NULL)")
+    assert read()[0]["person"] == {"age": 1, "email": None, "address": None}

@@ -45,7 +45,7 @@ def show(predicate: Predicate) -> Any:
     ("sql", "wanted"),
     [
         ("id = 5", ("id", "eq", 5)),
-        ("5 < ID", ("ID", "gt", 5)),
+        ("5 < ID", ("id", "gt", 5)),
         ("id >= -5", ("id", "gt-eq", -5)),
         ("x < 1.5e3", ("x", "lt", "1.5e3")),
         ("id <> 5", (("id", "not-null"), "and", ("id", "not-eq", 5))),

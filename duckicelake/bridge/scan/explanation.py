@@ -23,7 +23,7 @@ from duckicelake.iceberg.model import Json, SpecModel
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_json
-from duckicelake.sql_dialects.filters import InvalidConditionError, parse_row_filter, parse_sql_filter
+from duckicelake.sql_dialects.filters import InvalidConditionError, parse_row_filter, parse_sql_filter, rename_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,6 +164,17 @@ def parse_row_condition(sql: str, schema: Schema) -> Predicate:
         return parse_row_filter(sql, schema)
     except InvalidConditionError as error:
         raise InvalidRequestError(str(error)) from error
+
+
+def rename_condition(sql: str, names: Mapping[str, str]) -> str:
+    """Write a condition with other names of its columns, which `names` has by those that it says, in lower case.
+
+    One that this version can't read stays as it is.
+    """
+    try:
+        return rename_columns(sql, names)
+    except InvalidConditionError:
+        return sql
 
 
 def explain_scan(blocks: Sequence[BoundedBlock], filters: Sequence[ScanFilter], names: Mapping[int, str]) -> ScanCosts:

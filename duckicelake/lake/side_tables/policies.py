@@ -5,7 +5,7 @@ warehouse's `GrantPlace` says.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -40,6 +40,7 @@ class NewPolicy:
         on: The table, with the column of a mask; None of a tag.
         filter: Iceberg's expression as JSON, its columns by field id.
         condition: The same as it was written.
+        condition_columns: The ids of the columns that it names, by its names for them, in lower case.
         to: Names of those whom it is for; empty: everyone.
         exempt: Names of those whom it isn't for.
 
@@ -53,11 +54,19 @@ class NewPolicy:
     condition: str | None
     to: tuple[str, ...]
     exempt: tuple[str, ...]
+    condition_columns: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """A policy for a list, with today's names, or the last ones. is_live: False once its table was dropped."""
+    """A policy for a list, with today's names, or the last ones.
+
+    Attributes:
+        is_live: False once its table was dropped.
+        condition: As it was written.
+        condition_names: Today's names of the columns that it names, by its names for them, in lower case.
+
+    """
 
     policy_id: UUID
     name: str
@@ -70,6 +79,7 @@ class PolicyRow:
     column_name: str | None
     mask: str | None
     condition: str | None
+    condition_names: Mapping[str, str] | None
     created_by: str
     created_at: datetime
     to: tuple[str, ...]
@@ -137,13 +147,14 @@ def list_policies(
     table_id: int | None = None,
     after: PolicyKey | None = None,
     limit: int | None = None,
+    policy_id: UUID | None = None,
 ) -> list[PolicyRow]:
     """List the policies of a warehouse, or of one table, those of its columns' tags among them.
 
-    after: the key of the policy behind which the list begins. limit: None: all.
+    after: the key of the policy behind which the list begins. limit: None: all. policy_id: of the only one.
     """
-    name, policy_id = after or (None, None)
-    asked = {"table_id": table_id, "after_name": name, "after_id": policy_id, "limit": limit}
+    name, after_id = after or (None, None)
+    asked = {"table_id": table_id, "after_name": name, "after_id": after_id, "limit": limit, "policy_id": policy_id}
     found = run_governance(cursor, _SQL.list, place, **asked)
     return [PolicyRow(*row[:-2], *map(tuple, row[-2:])) for row in found]
 
@@ -163,6 +174,7 @@ def insert_policy(cursor: Transaction, place: GrantPlace, new: NewPolicy, by: st
         "mask": new.mask,
         "filter": None if new.mask is not None else json.dumps(new.filter),
         "condition": new.condition,
+        "condition_columns": None if new.condition_columns is None else json.dumps(dict(new.condition_columns)),
         "by": by,
     }
     return policy_id if run_governance(cursor, _SQL.insert, place, **values) else None

@@ -34,9 +34,8 @@ placed AS MATERIALIZED (
         SELECT s.schema_name FROM schemas s WHERE s.schema_id = t.schema_id ORDER BY s.end_snapshot IS NULL DESC LIMIT 1
     ) s ON true
 )
-SELECT g.name, g.table_id, p.schema_name, p.table_name, false, g.column_id, coalesce((
-    SELECT c.column_name FROM ducklake_column c WHERE c.table_id = g.table_id AND c.column_id = g.column_id
-    ORDER BY c.end_snapshot IS NULL DESC, c.begin_snapshot DESC LIMIT 1), g.column_name), g.mask, g.filter
+SELECT g.name, g.table_id, p.schema_name, p.table_name, false, g.column_id,
+       coalesce(duckicelake_column_name(g.table_id, g.column_id), g.column_name), g.mask, g.filter
 FROM guard g JOIN placed p USING (table_id)
 UNION ALL
 SELECT g.name, t.table_id, p.schema_name, p.table_name, true, NULL::bigint, NULL, NULL, NULL::jsonb
@@ -83,9 +82,12 @@ WHERE t.end_snapshot IS NULL AND EXISTS (
     WHERE (l.schema_id IS NULL OR l.end_snapshot IS NOT NULL)
       AND coalesce(p.schema_name, g.schema_name) = s.schema_name AND coalesce(l.table_name, g.table_name) = t.table_name);
 
--- list: the policies of a warehouse, of one table or all, with today's names
+-- list: the policies of a warehouse, one of them, or those of a table, with today's names
 SELECT y.policy_id, y.name, y.tag, y.table_id, t.table_id IS NOT NULL, coalesce(s.schema_name, y.schema_name),
-       coalesce(t.table_name, y.table_name), y.column_id, coalesce(c.column_name, y.column_name), y.mask, y.condition,
+       coalesce(t.table_name, y.table_name), y.column_id,
+       coalesce(duckicelake_column_name(y.table_id, y.column_id), y.column_name), y.mask, y.condition,
+       (SELECT jsonb_object_agg(n.key, coalesce(duckicelake_column_name(y.table_id, n.value::bigint), n.key))
+        FROM jsonb_each_text(y.condition_columns) n),
        y.created_by, y.created_at,
        ARRAY(SELECT p.name FROM {governance}duckicelake_policy_principal o
              JOIN {governance}duckicelake_principal p USING (principal_id)
@@ -96,8 +98,7 @@ SELECT y.policy_id, y.name, y.tag, y.table_id, t.table_id IS NOT NULL, coalesce(
 FROM {governance}duckicelake_policy y
 LEFT JOIN ducklake_table t ON t.table_id = y.table_id AND t.end_snapshot IS NULL
 LEFT JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
-LEFT JOIN ducklake_column c ON c.table_id = y.table_id AND c.column_id = y.column_id AND c.end_snapshot IS NULL
-WHERE y.warehouse_id = %(warehouse_id)s
+WHERE y.warehouse_id = %(warehouse_id)s AND (%(policy_id)s::uuid IS NULL OR y.policy_id = %(policy_id)s)
   AND (%(table_id)s::bigint IS NULL OR y.table_id = %(table_id)s OR EXISTS (
       SELECT FROM {governance}duckicelake_policy_tag g
       WHERE (g.warehouse_id, g.tag, g.table_id) = (y.warehouse_id, y.tag, %(table_id)s)))
@@ -109,9 +110,9 @@ LIMIT %(limit)s::bigint;
 -- insert: a policy; none if the table has one of this name
 INSERT INTO {governance}duckicelake_policy
     (policy_id, warehouse_id, name, tag, table_id, schema_name, table_name, column_id, column_name, mask, filter,
-     condition, created_by)
+     condition, condition_columns, created_by)
 VALUES (%(policy_id)s, %(warehouse_id)s, %(name)s, %(tag)s, %(table_id)s, %(schema_name)s, %(table_name)s, %(column_id)s,
-        %(column_name)s, %(mask)s, %(filter)s, %(condition)s, %(by)s)
+        %(column_name)s, %(mask)s, %(filter)s, %(condition)s, %(condition_columns)s, %(by)s)
 ON CONFLICT DO NOTHING RETURNING policy_id;
 
 -- add_principals: whom a policy is for, or whom it is not for; returns the names that there are
@@ -139,11 +140,10 @@ RETURNING tag;
 
 -- tags: the tagged columns of a warehouse, of one table or all, with today's names
 SELECT g.tag, g.table_id, g.column_id, t.table_id IS NOT NULL, coalesce(s.schema_name, g.schema_name),
-       coalesce(t.table_name, g.table_name), coalesce(c.column_name, g.column_name)
+       coalesce(t.table_name, g.table_name), coalesce(duckicelake_column_name(g.table_id, g.column_id), g.column_name)
 FROM {governance}duckicelake_policy_tag g
 LEFT JOIN ducklake_table t ON t.table_id = g.table_id AND t.end_snapshot IS NULL
 LEFT JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
-LEFT JOIN ducklake_column c ON c.table_id = g.table_id AND c.column_id = g.column_id AND c.end_snapshot IS NULL
 WHERE g.warehouse_id = %(warehouse_id)s AND (%(table_id)s::bigint IS NULL OR g.table_id = %(table_id)s)
   AND (%(after_tag)s::text IS NULL OR (g.tag COLLATE "C", g.table_id, g.column_id)
        > (%(after_tag)s::text, %(after_table)s::bigint, %(after_column)s::bigint))
@@ -154,9 +154,9 @@ LIMIT %(limit)s::bigint;
 WITH copied AS (
     INSERT INTO {governance}duckicelake_policy
         (policy_id, warehouse_id, name, table_id, schema_name, table_name, column_id, column_name, mask, filter,
-         condition, created_by)
+         condition, condition_columns, created_by)
     SELECT gen_random_uuid(), warehouse_id, name, %(to_id)s, %(schema_name)s, %(table_name)s, column_id, column_name, mask,
-           filter, condition, created_by
+           filter, condition, condition_columns, created_by
     FROM {governance}duckicelake_policy WHERE warehouse_id = %(warehouse_id)s AND table_id = %(from_id)s
     RETURNING policy_id, name
 ),

@@ -277,6 +277,53 @@ def test_column_in_the_place_of_a_masked_one_shows_nothing(guarded: GuardedLake)
         assert sorted(one["action"] for one in added) == ["replace-with-null", "show-last-4"]
 
 
+NESTED = [
+    {"id": 1, "name": "id", "type": "long", "required": False},
+    {"id": 2, "name": "person", "required": False, "type": {"type": "struct", "fields": [
+        {"id": 3, "name": "email", "type": "string", "required": False},
+        {"id": 4, "name": "age", "type": "int", "required": True},
+    ]}},
+    {"id": 5, "name": "notes", "required": False, "type": {
+        "type": "map", "key-id": 6, "key": {"type": "struct", "fields": [
+            {"id": 8, "name": "day", "type": "date", "required": True},
+        ]}, "value-id": 7, "value-required": False, "value": "string",
+    }},
+]  # fmt: skip
+
+
+def test_policy_is_on_a_field_at_any_depth_by_its_id(guarded: GuardedLake) -> None:
+    schema = {"type": "struct", "schema-id": 0, "fields": NESTED}
+    guarded.done("POST", TABLES, {"name": "nested", "schema": schema})
+    on = {"table": {**ON_T, "name": "nested"}}
+    for column, mask, message in (
+        ("person.email", "truncate-to-year", "doesn't fit person.email, which is a string"),
+        ("person.age", "replace-with-null", "doesn't fit person.age: the column is required"),
+        ("person.phone", "show-last-4", "or a field in one as `a.b`"),
+        ("notes.key.day", "truncate-to-year", "notes.key.day is in the keys of a map, which must stay distinct"),
+        ("notes.key", "mask-to-fixed-value", "mask the map"),
+    ):
+        answer = guarded.ask("root", "POST", POLICIES, {"name": "bad", **on, "column": column, "mask": mask})
+        assert (answer.status_code, message in answer.text) == (400, True), answer.text
+    assert guarded.ask("root", "POST", TAGS, {"give": [{**on, "tag": "pii", "column": "notes.key"}]}).is_client_error
+    guarded.done("POST", TAGS, {"give": [{**on, "tag": "notes", "column": "NOTES.value"}]})
+    with (
+        having(guarded, "n1", "nested", column="Person.Email", mask="show-last-4", exempt=["root"]) as added,
+        having(guarded, "n2", "nested", tag="notes", mask="sha-256-global", exempt=["root"]),
+    ):
+        assert added["column"] == "person.email"
+        assert refuses(guarded, "nested")
+        assert find_restriction(guarded, "nested")["required-column-projections"] == [
+            {"action": "show-last-4", "field-id": 4},
+            {"action": "sha-256-global", "field-id": 7},
+        ]
+        with guarded.duckdb() as duck:
+            duck.execute('ALTER TABLE lake."sales.eu".nested RENAME COLUMN person TO who')
+            duck.execute('ALTER TABLE lake."sales.eu".nested RENAME COLUMN who.email TO mail')
+        assert guarded.done("GET", f"{POLICIES}/{added['id']}")["column"] == "who.mail"
+        assert guarded.done("GET", f"{TAGS}?on=table:sales.eu.nested")["tags"][0]["column"] == "notes.value"
+    guarded.done("POST", TAGS, {"take": [{**on, "tag": "notes", "column": "notes.value"}]})
+
+
 def test_clone_carries_the_policies_and_only_who_sees_all_makes_one(guarded: GuardedLake) -> None:
     body = {"name": "copy", "source": ON_T}
     clone = "/v1/namespaces/sales%1Feu/clone"
