@@ -64,15 +64,20 @@ PipelineError                           a job failed, for none of the reasons be
 │   ├── BadSourceError                  the source isn't there, or isn't of the format
 │   ├── BadColumnError                  a column isn't there, or doesn't take these values
 │   └── MissingTableError               the table isn't there
+│       └── MissingNamespaceError
 ├── JobConflictError                    another writer was faster: nothing was committed, try again later
 │   └── LeaseLostError                  this job was too slow to renew its lease
 └── OutOfMemoryError                    Spark's driver or an executor ran out of memory
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 _MAX_TEXT_CHARS: Final = 16_000
+_RULE: Final = re.compile(r"\b(?:Value error, |(?:Input|[A-Z]\w+) should (be|have) )")
+_PARSER_DETAIL: Final = re.compile(r", (?:unable to|invalid|input is|found|expected) .*$")
+"""What pydantic's parsers of texts add to the rule."""
 
 
 def shorten(text: str) -> str:
@@ -80,6 +85,11 @@ def shorten(text: str) -> str:
     return (
         text if len(text) <= _MAX_TEXT_CHARS else f"{text[: _MAX_TEXT_CHARS // 2]} […] {text[-_MAX_TEXT_CHARS // 2 :]}"
     )
+
+
+def restate_rule(message: str) -> str:
+    """Put what pydantic says of a value into a rule: `must be a valid UUID`. Other messages stay as they are."""
+    return _PARSER_DETAIL.sub("", _RULE.sub(lambda found: f"must {found[1]} " if found[1] else "", message))
 
 
 def summarize(names: Sequence[str], most: int = 5) -> str:
@@ -391,6 +401,10 @@ class BadColumnError(BadInputError):
 
 class MissingTableError(BadInputError):
     """The table isn't there."""
+
+
+class MissingNamespaceError(MissingTableError):
+    """The namespace isn't there."""
 
 
 class JobConflictError(PipelineError):

@@ -23,7 +23,12 @@ from duckicelake.cli import (
     warehouse,
 )
 from duckicelake.cli.catalog import changes, description, session
-from duckicelake.cli.catalog.connection import add_administration_command, add_catalog_command, add_lake_command
+from duckicelake.cli.catalog.connection import (
+    add_administration_command,
+    add_catalog_command,
+    add_connected_command,
+    add_lake_command,
+)
 from duckicelake.cli.console.command import (
     CHANGE,
     DATA,
@@ -115,7 +120,7 @@ add_lake_command(
 )
 add_lake_command(app, snapshots.undrop, snapshots.undrop_over_rest, *snapshots.UNDROP_EXAMPLES, panel=CHANGE)
 add_lake_command(app, explain.explain, explain.explain_over_rest, *explain.EXAMPLES, panel=LOOK)
-add_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-rows", panel=DATA)
+add_connected_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-rows", panel=DATA)
 add_administration_command(app, grant.grant, *grant.GRANT_EXAMPLES, panel=GOVERN, has_warehouse_option=True)
 add_administration_command(app, grant.revoke, *grant.REVOKE_EXAMPLES, panel=GOVERN, has_warehouse_option=True)
 add_administration_command(

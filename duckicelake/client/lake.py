@@ -177,15 +177,13 @@ class Lake(LakeActivity):
                 raise MissingTableError(f"{missing}{self.suggest(name)}") from missing
 
     def suggest(self, name: str) -> str:
-        """Return "; did you mean …?" with names of tables and views like this one; empty if there are none."""
+        """Return "; did you mean …?" with names like this one where it would be; empty if there are none."""
         *namespace, last = parse_name(name)
-        if not namespace:
-            return ""
         return self._suggest(tuple(namespace), last)
 
     def _suggest(self, namespace: Namespace, last: str) -> str:
         try:
-            names = {one.name for one in self._list(namespace) if one.kind != "namespace"}
+            names = {one.name for one in self._list(namespace)}
         except MissingTableError:
             near = get_close_matches(build_name(namespace), list(self.namespaces()), n=_MAX_SUGGESTIONS)
             return f"; did you mean the namespace {' or '.join(near)}?" if near else "; there is no such namespace"

@@ -21,6 +21,7 @@ from duckicelake.rest.http import (
     create_request_key,
     parse_json,
 )
+from duckicelake.rest.login import LoginKeeper
 from duckicelake.rest.names import parse_table
 
 OnUnknown: TypeAlias = Literal["reject", "ignore"]
@@ -90,7 +91,7 @@ class Sender:
         self._target = target
         self._table = parse_table(target.table)
         self._stopped = stopped
-        self._catalog = CatalogClient(target.connection)
+        self._catalog = CatalogClient(target.connection, LoginKeeper(target.connection.uri))
         self._http = HttpConnection(target.connection.uri)
         self._path: str | None = None
         self._applied: int | None = None if target.app_id else 0
@@ -159,7 +160,7 @@ class Sender:
         path = f"{self._rows_path()}{rest}"
         full = f"{path}?{urlencode(query)}" if query else path
         answer = self._once(method, full, headers, body)
-        if answer.status == 401 and self._target.connection.credential is not None:
+        if answer.status == 401 and self._catalog.can_renew_token:
             answer = self._once(method, full, headers, body, renew=True)
         read = JsonAnswer(answer.status, parse_json(answer.body) if answer.body else None)
         if 200 <= answer.status < 300 and isinstance(read.body, dict):

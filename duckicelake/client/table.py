@@ -21,7 +21,7 @@ from duckicelake.client.models import (
 from duckicelake.client.operations import AppendInfo, ExpireInfo, FlushInfo, RestoreInfo, parse_restore
 from duckicelake.client.records import parse_record
 from duckicelake.client.scan_cost import ExplanationInfo
-from duckicelake.errors import BadInputError
+from duckicelake.errors import BadInputError, JobConflictError
 from duckicelake.properties import CONSTRAINT_PREFIX
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 from duckicelake.rest.names import Namespace, parse_table
@@ -133,7 +133,12 @@ class Table(_Relation):
         """Create a branch or tag, or move one from the snapshot `replaced`; JobConflictError if it isn't there."""
         requirement = {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": replaced}
         update = {"action": "set-snapshot-ref", "ref-name": name, "type": kind, "snapshot-id": snapshot_id}
-        self._commit([requirement], [update])
+        try:
+            self._commit([requirement], [update])
+        except JobConflictError as error:
+            if replaced is not None:
+                raise
+            raise JobConflictError(f"{self.name} has a branch or tag {name!r} already") from error
 
     def retain_ref(
         self,

@@ -41,7 +41,11 @@ def run_sql(
     as_json: JsonOption = False,
 ) -> None:
     """Run a query in the server, over tables that you may read, and print its rows."""
+    from duckicelake.errors import BadInputError
+
     text = sys.stdin.read() if statement == "-" else statement
+    if not text.strip():
+        raise BadInputError("The statement is empty: expected a SELECT, as 'FROM sales.orders'")
     if explain:
         _print_plan(lake.explain_sql(text, namespace=namespace, at=at), as_json=as_json)
         return
@@ -79,7 +83,16 @@ def cancel(
     lake: Lake, query_id: Annotated[str, typer.Argument(help="The query's id, as `duckicelake queries` lists it.")]
 ) -> None:
     """Cancel a query, whichever process of the server runs it."""
+    from uuid import UUID
+
+    from duckicelake.errors import BadInputError
+
+    try:
+        UUID(query_id)
+    except ValueError as error:
+        raise BadInputError(f"Invalid query id {query_id!r}: expected one that duckicelake queries lists") from error
     lake.cancel_query(query_id)
+    typer.echo(f"cancelled {query_id}")
 
 
 def _describe(query: QueryInfo) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from duckicelake.errors import (
     BadInputError,
     CatalogUnreachableError,
     JobConflictError,
+    MissingNamespaceError,
     MissingTableError,
     NotAllowedError,
     PipelineError,
@@ -58,6 +59,11 @@ _STATUS_ERRORS: Final[Mapping[int, type[PipelineError]]] = {
     409: JobConflictError,
     422: BadInputError,
 }
+_KIND_ERRORS: Final[Mapping[str, type[PipelineError]]] = {
+    "NoSuchNamespaceException": MissingNamespaceError,
+    "NoSuchWarehouseException": BadInputError,
+}
+"""By the type that an error's body names, where it says more than the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,11 @@ class CatalogClient:
         self._prefix: str | None = None
         self._separator = _LEVEL_SEPARATOR
         self._is_duckicelake: bool | None = None
+
+    @property
+    def can_renew_token(self) -> bool:
+        """Whether another token may be had than the one that was sent: by the credential, or a kept login."""
+        return self.connection.credential is not None or (self._login is not None and self._token is not None)
 
     def close(self) -> None:
         """Close the connections to the server."""
@@ -234,7 +245,7 @@ class CatalogClient:
 
     def _post_body(self, path: str, body: Json, accept: str, options: Json) -> HttpResponse:
         answer = self._send_raw(path, body, accept, options, self.get_token())
-        if answer.status == 401 and (self.connection.credential is not None or (self._login and self._token)):
+        if answer.status == 401 and self.can_renew_token:
             answer = self._send_raw(path, body, accept, options, self.get_token(renew=True))
         if answer.status >= 300:
             raise build_error(JsonAnswer(answer.status, parse_json(answer.body)), f"POST {self._uri}{path}")
@@ -287,7 +298,7 @@ class CatalogClient:
                 f"{self.connection.read_only_by} is read-only: {question.method} {question.path} is refused"
             )
         answer = self._retry(question, self.get_token())
-        if answer.status == 401 and (self.connection.credential is not None or (self._login and self._token)):
+        if answer.status == 401 and self.can_renew_token:
             answer = self._retry(question, self.get_token(renew=True))
         if answer.status >= 300 and (question.method, answer.status) != ("HEAD", 404):
             raise build_error(answer, f"{question.method} {self._uri}{question.path}")
@@ -339,4 +350,4 @@ def build_error(answer: JsonAnswer, asked: str) -> PipelineError:
         return CatalogUnreachableError(f"{asked} can't be served now ({answer.status}): {message}")
     if kind == "" and answer.status == 404:
         return CatalogUnreachableError(f"{asked} isn't there: is it the URI of an Iceberg REST catalog?")
-    return _STATUS_ERRORS.get(answer.status, PipelineError)(message)
+    return (_KIND_ERRORS.get(kind) or _STATUS_ERRORS.get(answer.status, PipelineError))(message)

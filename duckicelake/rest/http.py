@@ -6,11 +6,14 @@ S3, and OpenLineage's client to receivers of events. `outbound` guards those to 
 
 import json
 import os
+import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from http.client import BadStatusLine, RemoteDisconnected
 from typing import Any, BinaryIO, Final, cast
 from urllib.parse import unquote, urlencode, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -24,6 +27,7 @@ from urllib3.exceptions import (
     NewConnectionError,
     ProtocolError,
     ProxyError,
+    ReadTimeoutError,
     SSLError,
 )
 
@@ -49,6 +53,17 @@ _MAX_GUARDED_BYTES: Final = 1 << 20
 """Longest body of an answer to a guarded request, unless another length is named."""
 _REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 _UNSENT_ERRORS: Final = (ConnectTimeoutError, NewConnectionError, ProxyError, SSLError)
+_REASONS: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (ssl.SSLCertVerificationError, "its certificate isn't trusted: {0.verify_message}"),
+    (ssl.SSLError, "it doesn't speak TLS as this client does: is its URI {other}://?"),
+    (ConnectionRefusedError, "connection refused"),
+    (socket.gaierror, "there is no such host"),
+    (ReadTimeoutError, "it takes the request, and no answer came in time"),
+    (ConnectTimeoutError, "no connection in time"),
+    (RemoteDisconnected, "it closes the connection: is its URI {other}://?"),
+    (BadStatusLine, "what it answers isn't HTTP"),
+)
+"""Why there is no answer, by the first of these that is one of an error's causes."""
 Json = Any
 
 
@@ -124,11 +139,12 @@ class HttpConnection:
 
         Raises:
             NoAnswerError: no response came, or too long a one.
-            CatalogUnreachableError: the URI or the token is invalid.
+            InvalidCatalogUriError: the URI has no host, or no port that there is.
+            BadCredentialsError: the token has letters that no header may have.
 
         """
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
-            raise CatalogUnreachableError(
+            raise BadCredentialsError(
                 f"Invalid token for {self.uri}: the token has letters that no HTTP header may have"
             )
         url, sent = self.uri + path, {"User-Agent": "duckicelake", **headers}
@@ -143,7 +159,8 @@ class HttpConnection:
         except RefusedAddressError as error:
             raise NoAnswerError(str(error), is_unsent=True) from error
         except (ValueError, LocationValueError) as error:
-            raise CatalogUnreachableError(f"Invalid catalog URI {self.uri!r}: {error}") from error
+            form = "expected http:// or https://, a host, and a port up to 65535"
+            raise InvalidCatalogUriError(f"Invalid catalog URI {self.uri!r}: {form}") from error
         except (HTTPError, OSError) as error:
             raise NoAnswerError(self._explain(error), is_unsent=isinstance(error, _UNSENT_ERRORS)) from error
 
@@ -210,7 +227,19 @@ class HttpConnection:
     def _explain(self, error: Exception) -> str:
         proxy = _find_proxy(self.uri) if self._pool is not None else None
         by = "" if proxy is None else f" by the proxy {urlsplit(proxy).netloc.rpartition('@')[2]}"
-        return f"{self.uri} doesn't answer{by} ({getattr(error, 'reason', None) or error})"
+        return f"{self.uri} doesn't answer{by} ({_find_reason(error, self.uri)})"
+
+
+def _find_reason(error: Exception, uri: str) -> str:
+    """Find why there is no answer. The texts of urllib3 name objects of Python."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    for kind, reason in _REASONS:
+        for cause in causes:
+            if isinstance(cause, kind):
+                return reason.format(cause, other="http" if uri.startswith("https:") else "https")
+    return str(getattr(error, "reason", None) or error)
 
 
 def _read_whole(answer: urllib3.BaseHTTPResponse, read_body: ReadBody) -> Any:

@@ -79,8 +79,12 @@ def list_profiles() -> list[tuple[str, str]]:
 
 
 def _read_profiles(path: Path) -> Mapping[str, Any]:
+    if not path.exists():
+        if os.environ.get(_FILE_VARIABLE):
+            raise BadInputError(f"{path} isn't there, which {_FILE_VARIABLE} names")
+        return {}
     try:
-        return tomllib.loads(path.read_text()) if path.is_file() else {}
+        return tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise BadInputError(f"{path} can't be read: {error}") from error
 

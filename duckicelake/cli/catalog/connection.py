@@ -60,7 +60,10 @@ _OPTIONS: Final[Mapping[str, Any]] = {
         ),
     ],
     "warehouse": Annotated[
-        str | None, _build_option("Warehouse of a server with several.", "DUCKICELAKE_CLIENT_WAREHOUSE")
+        str | None,
+        _build_option(
+            "Warehouse of a server with several.", "DUCKICELAKE_CLIENT_WAREHOUSE", "DUCKICELAKE_PIPELINE_WAREHOUSE"
+        ),
     ],
 }
 
@@ -204,7 +207,7 @@ def _run_with_lake(function: Callable[..., None], options: Mapping[str, Any], gi
     from duckicelake.client.lake import connect
 
     lake = connect(**options)
-    with suggest_names(lake, given.get("name")):
+    with suggest_names(lake, given.get("name"), given.get("namespace")):
         function(lake, **given)
 
 
@@ -239,12 +242,15 @@ def _add_connection_options(
 
 
 @contextmanager
-def suggest_names(lake: LakeReader, name: str | None) -> Iterator[None]:
-    """Add names like this one to the error that no such table is there."""
-    from duckicelake.errors import MissingTableError
+def suggest_names(lake: LakeReader, name: str | None, namespace: str | None = None) -> Iterator[None]:
+    """Add names like these to the error that no such table or namespace is there."""
+    from duckicelake.errors import MissingNamespaceError, MissingTableError
 
     try:
         yield
+    except MissingNamespaceError as missing:
+        hint = "" if namespace is None or "did you mean" in str(missing) else lake.suggest(namespace)
+        raise MissingNamespaceError(f"{missing}{hint}") from missing
     except MissingTableError as missing:
         hint = "" if name is None or "did you mean" in str(missing) else lake.suggest(name)
         raise MissingTableError(f"{missing}{hint}") from missing

@@ -17,7 +17,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from duckicelake.cli.console.terminal import open_pager
-from duckicelake.errors import CatalogError
+from duckicelake.errors import CatalogError, restate_rule
 
 LakeOption = Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs: one object per line.")]
@@ -25,6 +25,9 @@ WarehouseOption = Annotated[
     str | None, typer.Option("--warehouse", help="Warehouse beside the first to work on, by name (default: the first).")
 ]
 _CHOSEN_WAREHOUSE: Final[ContextVar[str | None]] = ContextVar("chosen_warehouse", default=None)
+_USAGE_ERROR: Final[Any] = typer.BadParameter.__mro__[1]
+"""UsageError, which is Click's or Typer's own."""
+_WANTS_JSON: Final[ContextVar[bool]] = ContextVar("wants_json", default=False)
 NO_LAKE: Final = "there is no lake in {0}; make one with: duckicelake init --lake {0}"
 """The error for a folder without a lake."""
 
@@ -45,8 +48,19 @@ def one_line_errors() -> Iterator[None]:
     except CatalogError as error:
         if _is_interrupted(error):
             raise KeyboardInterrupt from error
-        typer.echo(f"duckicelake: {join_lines(error)}", err=True)
+        print_error(error, join_lines(error), 2)
         raise typer.Exit(2) from error
+
+
+def print_error(error: BaseException, message: str, code: int) -> None:
+    """Print an error on standard error: as one line, or as one JSON object where the command was given --json."""
+    if not _WANTS_JSON.get():
+        typer.echo(f"duckicelake: {message}", err=True)
+        return
+    import json
+
+    kind = type(error).__name__
+    typer.echo(json.dumps({"error": {"type": kind, "message": message, "exit-code": code}}), err=True)
 
 
 def _is_interrupted(error: BaseException | None) -> bool:
@@ -170,7 +184,30 @@ class _PagedCommand(_ExplainedCommand):
 
 
 class CommandGroup(_FlagParams, TyperGroup):
-    """A group of commands whose flags show no type."""
+    """A group of commands whose flags show no type, and whose errors of usage are one line."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        if parent is None:
+            _WANTS_JSON.set("--json" in args)
+        with _one_line_usage():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _one_line_usage():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _one_line_usage() -> Iterator[None]:
+    """Print an error of usage as other errors, and exit with its code; groups without arguments show their help."""
+    try:
+        yield
+    except _USAGE_ERROR as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # another class in each version of Typer
+            raise
+        text = restate_rule(" ".join(error.format_message().split()).rstrip("."))
+        print_error(error, text if error.ctx is None else f"{text} ({error.ctx.command_path} --help)", 2)
+        raise typer.Exit(2) from error
 
 
 def _join_paragraphs(text: str) -> str:

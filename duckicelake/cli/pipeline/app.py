@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from duckicelake import errors
-from duckicelake.cli.console.command import DATA, add_command, make_group
+from duckicelake.cli.console.command import DATA, add_command, make_group, print_error
 from duckicelake.cli.pipeline.run import Summary, open_run
 from duckicelake.pipeline.failures import explain_failure
 from duckicelake.rest.connection import DEFAULT_URI
@@ -23,6 +23,7 @@ EXIT_CODES: Final[Mapping[type[errors.PipelineError], int]] = {
     errors.BadInputError: 2,
     errors.MissingRequirementError: 3,
     errors.CatalogUnreachableError: 4,
+    errors.InvalidCatalogUriError: 2,
     errors.BadCredentialsError: 5,
     errors.NotAllowedError: 5,
     errors.JobConflictError: 6,
@@ -41,7 +42,8 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupted:
-        typer.echo("duckicelake: interrupted; what was committed stays, and nothing is half-committed", err=True)
+        text = "interrupted; what was committed stays, and nothing is half-committed"
+        print_error(interrupted, text, INTERRUPTED_EXIT_CODE)
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from interrupted
     except (typer.Exit, typer.BadParameter):
         raise
@@ -49,9 +51,9 @@ def one_line_errors() -> Iterator[None]:
         failure = explain_failure(error)
         if failure is None:
             raise
-        lines = (str(failure), *getattr(failure, "__notes__", ()))
-        typer.echo(f"duckicelake: {' '.join('; '.join(lines).split())}", err=True)
-        raise typer.Exit(find_exit_code(failure)) from error
+        lines, code = (str(failure), *getattr(failure, "__notes__", ())), find_exit_code(failure)
+        print_error(failure, " ".join("; ".join(lines).split()), code)
+        raise typer.Exit(code) from error
 
 
 _SOURCE_HELP: Final = (

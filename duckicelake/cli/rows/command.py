@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args
 
 import typer
 
+from duckicelake.cli.catalog.connection import suggest_names
 from duckicelake.cli.console.terminal import print_json
-from duckicelake.cli.pipeline.app import INTERRUPTED_EXIT_CODE, one_line_errors
-from duckicelake.rest.connection import DEFAULT_URI
+from duckicelake.cli.pipeline.app import INTERRUPTED_EXIT_CODE
 
 if TYPE_CHECKING:
     from duckicelake.cli.rows.files import RowsFormat, SourceLines
@@ -25,13 +25,13 @@ _BAD_ROW_PATTERN: Final = re.compile(r"(?<=[:;] )(?:row|line) (\d+)(?=[,:]| isn'
 """Matches the number of a row in an error of the catalog, from 0 on."""
 EXAMPLES: Final = (
     "kafka-console-consumer --topic visits | duckicelake ingest-rows zoo.visits",
-    "duckicelake ingest-rows zoo.visits january.csv february.csv --app-id visits-2026",
+    "duckicelake ingest-rows zoo.visits january.csv february.csv --app-id visits-2026 --profile work",
     "zcat visits.csv.gz | duckicelake ingest-rows zoo.visits --format csv --json",
 )
 
 
-@one_line_errors()
 def ingest_rows(
+    options: Mapping[str, str | None],
     table: Annotated[str, typer.Argument(help="The table, as ns.table. It must exist.")],
     files: Annotated[
         list[str] | None, typer.Argument(help="Files to read; - is standard input (default: standard input).")
@@ -50,34 +50,10 @@ def ingest_rows(
     ] = False,
     max_rows: Annotated[int, typer.Option(min=1, help="Max rows of a batch.")] = 10_000,
     max_age: Annotated[float, typer.Option(min=0, help="Max seconds that a row waits for its batch to fill.")] = 1.0,
-    uri: Annotated[
-        str, typer.Option(help="URI of the catalog.", envvar=["DUCKICELAKE_CLIENT_URI", "DUCKICELAKE_PIPELINE_URI"])
-    ] = DEFAULT_URI,
-    credential: Annotated[
-        str | None,
-        typer.Option(
-            help="<id>:<secret> to log in with.",
-            envvar=["DUCKICELAKE_CLIENT_CREDENTIAL", "DUCKICELAKE_PIPELINE_CREDENTIAL"],
-        ),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            help="Token to use instead of a credential.",
-            envvar=["DUCKICELAKE_CLIENT_TOKEN", "DUCKICELAKE_PIPELINE_TOKEN"],
-        ),
-    ] = None,
     oauth2_server_uri: Annotated[
         str | None, typer.Option(help="URI that hands out tokens (default: the catalog's).")
     ] = None,
     scope: Annotated[str | None, typer.Option(help="Scope to request when logging in (default: all scopes).")] = None,
-    warehouse: Annotated[
-        str | None,
-        typer.Option(
-            help="Warehouse of a server with several, by name.",
-            envvar=["DUCKICELAKE_CLIENT_WAREHOUSE", "DUCKICELAKE_PIPELINE_WAREHOUSE"],
-        ),
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Append rows to a table: NDJSON, or CSV with a header, as they arrive, each exactly once and in order.
@@ -88,19 +64,24 @@ def ingest_rows(
     """
     from duckicelake.cli.rows.files import STANDARD_INPUT
     from duckicelake.client.batch import Batching
-    from duckicelake.rest.connection import Connection
+    from duckicelake.client.lake import Lake
+    from duckicelake.errors import NotAllowedError
+    from duckicelake.rest.profiles import read_connection
 
-    connection = Connection(uri, credential, token, oauth2_server_uri, scope, warehouse)
+    connection = read_connection(**options, oauth2_server_uri=oauth2_server_uri, scope=scope)
+    if connection.read_only_by is not None:
+        raise NotAllowedError(f"{connection.read_only_by} is read-only: rows for {table} are refused")
     began = time.monotonic()
-    progress, is_whole = append_files(
-        table,
-        connection,
-        files or [STANDARD_INPUT],
-        _parse_format(format_),
-        batching=Batching(max_rows=max_rows, max_age=max_age),
-        app_id=app_id,
-        on_unknown="ignore" if ignore_unknown else "reject",
-    )
+    with suggest_names(Lake(connection), table):
+        progress, is_whole = append_files(
+            table,
+            connection,
+            files or [STANDARD_INPUT],
+            _parse_format(format_),
+            batching=Batching(max_rows=max_rows, max_age=max_age),
+            app_id=app_id,
+            on_unknown="ignore" if ignore_unknown else "reject",
+        )
     print_summary(progress, time.monotonic() - began, as_json=as_json)
     if not is_whole:
         raise typer.Exit(INTERRUPTED_EXIT_CODE)
@@ -158,9 +139,11 @@ def locate_error(stopped: RowsNotWrittenError, places: SourceLines) -> str:
 def load_column_types(connection: Connection, table: str) -> Mapping[str, Any]:
     """Load the Iceberg types of a table's columns, as JSON values."""
     from duckicelake.rest.client import CatalogClient
+    from duckicelake.rest.login import LoginKeeper
     from duckicelake.rest.names import parse_table
 
-    metadata = CatalogClient(connection).load_table(*parse_table(table), snapshots="refs")["metadata"]
+    client = CatalogClient(connection, LoginKeeper(connection.uri))
+    metadata = client.load_table(*parse_table(table), snapshots="refs")["metadata"]
     schemas = {schema["schema-id"]: schema for schema in metadata["schemas"]}
     fields = schemas[metadata["current-schema-id"]]["fields"]
     return {field["name"]: field["type"] for field in fields}

@@ -14,7 +14,7 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from duckicelake import errors
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, restate_rule
 from duckicelake.iceberg.model import has_nul
 
 _MAX_FINDINGS = 5
@@ -51,7 +51,7 @@ def explain_findings(findings: Sequence[Any]) -> str:
 
 
 def _explain_one(finding: Any) -> str:
-    message = str(finding["msg"]).removeprefix("Value error, ")
+    message = restate_rule(str(finding["msg"]))
     if finding["type"] == "json_invalid":
         return f"the body is not JSON: {message.removeprefix('Invalid JSON: ')}"
     place = _format_place(finding["loc"])
@@ -63,7 +63,7 @@ def _explain_one(finding: Any) -> str:
 
 def _format_place(location: Sequence[int | str]) -> str:
     text = ""
-    for part in location:
+    for part in location[1:] if location[:1] == ("path",) else location:
         if isinstance(part, int):
             text += f"[{part}]"
         else:

@@ -266,9 +266,9 @@ def test_body_is_json_whatever_its_content_type_says(client: httpx.Client) -> No
     ("body", "finding"),
     [
         (b"{}", "name: Field required; sizes: Field required"),
-        (b'{"name": 5, "sizes": []}', "name: Input should be a valid string (got 5)"),
-        (b'{"name": "a", "sizes": [1, "x"]}', "sizes[1]: Input should be a valid integer"),
-        (b"[]", "the body: Input should be an object"),
+        (b'{"name": 5, "sizes": []}', "name: must be a valid string (got 5)"),
+        (b'{"name": "a", "sizes": [1, "x"]}', "sizes[1]: must be a valid integer"),
+        (b"[]", "the body: must be an object"),
         (b"", "the body is not JSON"),
         (b"\xff", "the body is not JSON"),
     ],
@@ -293,7 +293,7 @@ def test_many_findings_are_cut_short(client: httpx.Client) -> None:
 def test_wrong_query_parameter_answers_400_naming_it(client: httpx.Client, value: str) -> None:
     response = client.get("/sized", params={"pageSize": value})
     assert response.status_code == 400
-    assert "query.pageSize: Input should be" in envelope(response)["message"]
+    assert "query.pageSize: must be" in envelope(response)["message"]
 
 
 def test_request_id_is_the_clients_if_sane_and_in_answer_and_log(client: httpx.Client, log_stream: LogStream) -> None:

@@ -150,7 +150,7 @@ MALFORMED = {
     "nested without end": (b"[" * 100_000, "not JSON"),
     "no updates": (b'{"requirements": []}', "updates: Field required"),
     "null updates": (b'{"requirements": [], "updates": null}', "updates"),
-    "updates is an object": (b'{"requirements": [], "updates": {}}', "updates: Input should be a valid"),
+    "updates is an object": (b'{"requirements": [], "updates": {}}', "updates: must be a valid"),
     "update is a string": (b'{"requirements": [], "updates": ["set-properties"]}', "unknown update"),
     "requirement is null": (b'{"requirements": [null], "updates": []}', "unknown requirement"),
 }
