@@ -93,7 +93,7 @@ class AsyncLake:
         return await to_thread(self.sync.find, name)
 
     async def suggest(self, name: str) -> str:
-        """Return "; did you mean …?" with names of tables and views like this one; empty if there are none."""
+        """Return "; did you mean …?" with names like this one where it would be; empty if there are none."""
         return await to_thread(self.sync.suggest, name)
 
     async def create_table(

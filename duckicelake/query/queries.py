@@ -78,7 +78,7 @@ _SQL = load_queries("query", "tables")
 _MAX_SUGGESTIONS: Final = 3
 _MAX_COMPARED_NAMES: Final = 10
 _MAX_STATEMENT_BYTES: Final = 1024 * 1024
-_FILE_NAME: Final = re.compile(r"\.(parquet|csv|tsv|json|ndjson|arrow|avro|xlsx|db)(\.gz|\.zst)?$|://", re.IGNORECASE)
+_FOREIGN_FILE: Final = re.compile(r"\.(parquet|csv|tsv|json|ndjson|arrow|avro|xlsx)(\.gz|\.zst)?$|://", re.IGNORECASE)
 _SALT_BYTES: Final = 32
 GRACE_SECONDS: Final = 2.0
 """How long a query may go on after its time, until its process is killed."""
@@ -147,7 +147,7 @@ class _TableResolver:
             return self._restrict(found, table_id)
         defined = read_view(self.cursor, namespace, name)
         if defined is None:
-            is_file = _FILE_NAME.search(name) is not None
+            is_file = _FOREIGN_FILE.search(name) is not None
             hint = "; no file is read here, only tables and views" if is_file else self._suggest(namespace, name)
             raise NoSuchTableError(f"Table or view does not exist: {format_full_name(namespace, name)}{hint}")
         view = defined.lake

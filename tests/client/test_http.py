@@ -13,7 +13,7 @@ import pytest
 
 from duckicelake.client.batch import Batching
 from duckicelake.client.writer import Writer
-from duckicelake.errors import CatalogUnreachableError
+from duckicelake.errors import BadCredentialsError, InvalidCatalogUriError
 from duckicelake.rest.connection import Connection
 from duckicelake.rest.http import HttpConnection
 from tests.client.conftest import LiveLake
@@ -110,11 +110,11 @@ def test_connection_that_the_server_has_closed_is_made_anew_before_it_is_used() 
 def test_token_that_no_header_may_have_is_reported(live: LiveLake, token: str) -> None:
     with (
         closing(HttpConnection(live.connection.uri)) as http,
-        pytest.raises(CatalogUnreachableError, match="the token has letters"),
+        pytest.raises(BadCredentialsError, match="the token has letters"),
     ):
         http.ask("GET", "/v1/config", {"Authorization": f"Bearer {token}"}, None)
 
 
 def test_uri_that_names_no_port_is_reported() -> None:
-    with pytest.raises(CatalogUnreachableError, match="Invalid catalog URI"):
+    with pytest.raises(InvalidCatalogUriError, match="Invalid catalog URI"):
         HttpConnection(Connection("http://127.0.0.1:port").uri).ask("GET", "/", {}, None)

@@ -181,12 +181,12 @@ def replace_controls(text: str) -> str:
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
-def print_json(*objects: Any) -> None:
-    """Print objects as JSON, one per line. Times are in ISO form."""
+def print_json(*objects: Any, is_error: bool = False) -> None:
+    """Print objects as JSON, one per line, errors on standard error. Times are in ISO form."""
     import json
 
     for one in objects:
-        typer.echo(json.dumps(encode_object(one), default=str))
+        typer.echo(json.dumps(encode_object(one), default=str), err=is_error)
 
 
 def encode_object(value: Any) -> Any:
