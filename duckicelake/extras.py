@@ -14,6 +14,7 @@ from duckicelake.errors import MissingExtraError
 EXTRAS: Final = {
     "numpy": ("scans", "Scans that the server plans"),
     "pyarrow": ("arrow", "Rows over HTTP, Delta tables and results of queries"),
+    "zstandard": ("zstd", "Manifests of codec zstandard"),
 }
 """The extra that installs a library, and what the library is needed for."""
 

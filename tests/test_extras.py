@@ -41,6 +41,7 @@ IMPORTED_LATE = {
         *(f"pyiceberg_v3/{name}.py" for name in ("commit", "manifest_io", "rows")),
     },
     "pyspark": set(),
+    "zstandard": set(),  # by its name
 }
 """The modules that import libraries of extras."""
 DEFERRED = {library: modules for library, modules in IMPORTED_LATE.items() if library in EXTRAS}

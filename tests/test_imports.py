@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "properties": {"errors"},
     "features": set(),
     "tracing": {"errors"},
-    "iceberg": {"errors", "properties"},
+    "iceberg": {"errors", "extras", "properties"},
     "sql_dialects": {"iceberg"},
     "postgres": {"errors"},
     "storage": {"errors"},

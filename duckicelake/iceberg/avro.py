@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from duckicelake.errors import InvalidRequestError
+from duckicelake.extras import import_extra
 from duckicelake.iceberg.model import Json
 from duckicelake.iceberg.values import to_unscaled
 
@@ -217,12 +218,6 @@ def _compile_fixed(schema: Json) -> Encode:
     return encode_fixed
 
 
-try:
-    import zstandard
-except ImportError:  # an optional library
-    zstandard = None  # type: ignore[assignment]
-
-
 def write_container(schema: Json, metadata: Mapping[str, str], records: Iterable[bytes]) -> bytes:
     """Return a deflated container of encoded records.
 
@@ -282,13 +277,13 @@ def _inflate(packed: bytes, budget: int) -> bytes:
 
 def _unpack_zstd(packed: bytes, budget: int) -> bytes:
     """Unpack all frames of a block, of which there may be several."""
-    if zstandard is None:
-        raise InvalidRequestError("a block can't be unpacked with codec zstandard: install the package zstandard")
+    zstandard: Any = import_extra("zstandard")
     try:
         stream = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(packed), read_across_frames=True)
-        return stream.read(budget + 1)
+        unpacked: bytes = stream.read(budget + 1)
     except zstandard.ZstdError as error:
         raise InvalidRequestError(f"a block can't be unpacked with codec zstandard: {error}") from error
+    return unpacked
 
 
 def _read_snappy_length(packed: bytes) -> int:

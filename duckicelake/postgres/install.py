@@ -70,23 +70,27 @@ def is_folder_open(path: Path) -> bool:
 
 def remove_copy(program: str) -> None:
     """Remove the copy that this program of Postgres is in, if it is in one."""
-    install = Path(program).parent.parent
-    if install.name.startswith(_COPY_PREFIX) and install.parent == Path(tempfile.gettempdir()):
-        shutil.rmtree(install, ignore_errors=True)
+    for folder in Path(program).parents:
+        if folder.name.startswith(_COPY_PREFIX) and folder.parent == Path(tempfile.gettempdir()):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _copy_install(install: Path) -> Path:
+    """Copy the programs, and beside their package the libraries that the wheel has for them."""
     temporary = Path(tempfile.gettempdir())
     if not is_folder_open(temporary):
         raise StartupError(
             f"Postgres doesn't run as root, and its user can enter neither {install} nor {temporary}: {_ROOT_ADVICE}"
         )
     copy = Path(tempfile.mkdtemp(prefix=_COPY_PREFIX))
-    shutil.copytree(install, copy, symlinks=True, dirs_exist_ok=True)
+    package = install.parent
+    for folder in (install, package.with_name(f"{package.name}.libs")):
+        if folder.exists():
+            shutil.copytree(folder, copy / folder.relative_to(package.parent), symlinks=True)
     for path in (copy, *copy.rglob("*")):
         if not path.is_symlink():
             path.chmod(path.stat().st_mode | (0o055 if path.is_dir() or os.access(path, os.X_OK) else 0o044))
-    return copy
+    return copy / install.relative_to(package.parent)
 
 
 def _find_system_user() -> pwd.struct_passwd:

@@ -1,6 +1,7 @@
 """Start and stop an embedded Postgres server that only local, permitted users reach."""
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ _CURRENT_FOLDER: Final = "/proc/self/cwd"
 _HBA_FILE_NAME: Final = "duckicelake_hba.conf"
 _IDENT_FILE_NAME: Final = "duckicelake_ident.conf"
 _KEPT_VARIABLES: Final = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_REASON_PATTERNS: Final = (re.compile(r"(?:FATAL|PANIC|error): *(.+)"), re.compile(r"HINT: *(.+)"))
 
 
 @dataclass(slots=True)
@@ -108,6 +110,13 @@ def _find_left_running(data: Path) -> RunningPostgres | None:
     return None
 
 
+def _find_reason(output: bytes) -> str:
+    """Find the reason and the advice in what initdb prints; after them comes what initdb removes again."""
+    text = output.decode(errors="replace").strip() or "it says nothing"
+    found = [match.group(1) for match in (pattern.search(text) for pattern in _REASON_PATTERNS) if match]
+    return "; ".join(found) or text.splitlines()[-1]
+
+
 def _initialize(data: Path, programs: Path, account: PostgresAccount) -> None:
     command = [
         str(programs / "initdb"),
@@ -129,8 +138,8 @@ def _initialize(data: Path, programs: Path, account: PostgresAccount) -> None:
         **_build_user_options(account),
     )
     if made.returncode != 0:
-        lines = made.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
-        raise StartupError(f"Postgres can't make its data in {data}: {lines[-1]}")
+        remove_copy(command[0])
+        raise StartupError(f"Postgres can't make its data in {data}: {_find_reason(made.stderr)}")
 
 
 def _start_process(data: Path, programs: Path, account: PostgresAccount) -> RunningPostgres:

@@ -147,8 +147,11 @@ def test_programs_in_a_folder_of_roots_are_copied_to_where_postgres_reads_them(
     wheel = find_programs(lake / "postgres", find_account(lake / "postgres")).parent
     hidden = parent / "site-packages"
     hidden.mkdir(0o700)
-    (hidden / wheel.name).symlink_to(wheel)
-    found = type("Found", (), {"submodule_search_locations": [str(hidden)]})
+    package, libraries = wheel.parent, wheel.parent.with_name(f"{wheel.parent.name}.libs")
+    (hidden / package.name).mkdir()
+    (hidden / package.name / wheel.name).symlink_to(wheel)
+    (hidden / libraries.name).symlink_to(libraries)
+    found = type("Found", (), {"submodule_search_locations": [str(hidden / package.name)]})
     monkeypatch.setattr("duckicelake.postgres.install.find_spec", lambda _: found)
     with EmbeddedPostgres(lake) as postgres, psycopg.connect(postgres.url) as connection:
         assert connection.execute("SELECT 1").fetchall() == [(1,)]

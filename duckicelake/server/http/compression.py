@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
-import zstandard
 from fastapi import Response
+
+from duckicelake.extras import import_extra, is_installed
 
 MIN_COMPRESSED_BYTES: Final = 10_000
 """Of a response that is compressed: shorter ones fit into few packets."""
@@ -22,10 +23,14 @@ def _gzip(body: bytes) -> bytes:
 
 
 def _zstd(body: bytes) -> bytes:
-    return zstandard.ZstdCompressor(_LEVEL).compress(body)
+    packed: bytes = import_extra("zstandard").ZstdCompressor(_LEVEL).compress(body)
+    return packed
 
 
-_PACKERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"zstd": _zstd, "gzip": _gzip}
+_PACKERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    **({"zstd": _zstd} if is_installed("zstandard") else {}),
+    "gzip": _gzip,
+}
 """By content coding, the best first."""
 
 
