@@ -198,6 +198,12 @@ def test_dialogs_fit_a_narrow_screen(lake: ShownLake, browser: Browser) -> None:
     window.page.set_viewport_size({"width": 360, "height": 740})
     for name, (path, menu, act) in DIALOGS.items():
         window.page.goto(f"{lake.uri}/ui/w/duckicelake/{path}")
+        window.page.locator("summary", has_text=menu).click()
+        box = window.page.locator(".menu[open] ul").bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+        window.page.locator("summary", has_text=menu).click()
         choose(window.page, menu, act)
         window.page.get_by_text("The same by command").click()
         wide = "(() => { const one = document.querySelector('dialog'); return one.scrollWidth - one.clientWidth })()"

@@ -423,6 +423,23 @@ def test_empty_namespace_is_dropped(lake: ShownLake, window: Visit, space: str, 
 
 
 @pytest.mark.parametrize("how", HOWS)
+def test_table_is_purged_and_brought_back(lake: ShownLake, window: Visit, space: str, tmp_path: Path, how: str) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/tables/{space}.t")
+    dialog = choose(page, "Change", "Drop")
+    dialog.get_by_label("Purge").check()
+    fill_drop("t")(dialog)
+    carry_out(page, how, "Drop", tmp_path)
+    (dropped,) = lake.ask("GET", f"/v1/dropped?namespace={space}")["dropped"]
+    assert dropped["purge-requested"]
+    page.goto(f"{lake.uri}/ui/w/duckicelake/dropped")
+    page.get_by_role("row", name=f"{space}.t").get_by_role("button", name="Bring back").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("a.gain")
+    carry_out(page, how, "Bring back", tmp_path)
+    assert len(metadata(lake, space, "a.gain")["snapshots"]) == 2
+
+
+@pytest.mark.parametrize("how", HOWS)
 def test_namespace_is_made(lake: ShownLake, window: Visit, space: str, tmp_path: Path, how: str) -> None:
     page = window.page
     page.goto(f"{lake.uri}/ui/w/duckicelake/tables?in={space}")
