@@ -123,7 +123,7 @@ def test_columns_of_a_query_are_a_schema() -> None:
         "e": pyarrow.map_(pyarrow.string(), pyarrow.time64("us")),
         "f": pyarrow.timestamp("ns"),
     }
-    assert write(_answer(pyarrow.schema(kinds.items())).to_schema()) == [
+    assert write(QueryResult(pyarrow.schema(kinds.items()).empty_table()).to_schema()) == [
         "a int",
         "b decimal(9, 2)",
         "c timestamptz",
@@ -132,12 +132,4 @@ def test_columns_of_a_query_are_a_schema() -> None:
         "f timestamp_ns",
     ]
     with pytest.raises(BadInputError, match="cast the column"):
-        _answer(pyarrow.schema([("u", pyarrow.uint64())])).to_schema()
-
-
-def _answer(schema: Any) -> QueryResult:
-    pyarrow = pytest.importorskip("pyarrow")
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, schema):
-        pass
-    return QueryResult(sink.getvalue().to_pybytes())
+        QueryResult(pyarrow.schema([("u", pyarrow.uint64())]).empty_table()).to_schema()
