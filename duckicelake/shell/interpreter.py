@@ -115,10 +115,11 @@ class Interpreter:
         return self.session.rest
 
     def find_duckicelake(self, what: str) -> Lake:
-        """Return the client of this server. Raises BadInputError for other catalogs."""
-        lake = self.find_catalog(what)
-        if not lake.client.is_duckicelake():
-            raise BadInputError(f"{what} needs a server of duckicelake, and {self.session.name} is another catalog")
+        """Return the client of this server. Raises BadInputError for other catalogs, and lakes without one."""
+        lake = self.session.rest
+        if lake is None or not lake.client.is_duckicelake():
+            other = "attached by DuckDB" if lake is None else "another catalog"
+            raise BadInputError(f"{what} needs a server of duckicelake, and {self.session.name} is {other}")
         return lake
 
     def _run_piece(self, piece: Statement | MetaCommand) -> bool:

@@ -71,7 +71,7 @@ def test_queries_and_changes_at_snapshots(lake: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("\\history", "\\history needs an Iceberg REST catalog, and lake is attached by DuckDB"),
+        ("\\history", "\\history needs a server of duckicelake, and lake is attached by DuckDB"),
         ("\\branch zoo.birds x", "\\branch needs an Iceberg REST catalog"),
         ("\\d zoo.bird", "Table does not exist: zoo.bird; did you mean zoo.birds?"),
         ("\\dt zo", "Namespace does not exist: zo; did you mean zoo?"),
