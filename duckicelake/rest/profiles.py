@@ -79,12 +79,8 @@ def list_profiles() -> list[tuple[str, str]]:
 
 
 def _read_profiles(path: Path) -> Mapping[str, Any]:
-    if not path.exists():
-        if os.environ.get(_FILE_VARIABLE):
-            raise BadInputError(f"{path} isn't there, which {_FILE_VARIABLE} names")
-        return {}
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text()) if path.exists() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise BadInputError(f"{path} can't be read: {error}") from error
 
@@ -97,7 +93,8 @@ def _find_profile(profiles: Mapping[str, Any], name: str, path: Path) -> Mapping
     nearest = get_close_matches(str(name), names, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(names) or 'none'}"
     form = "; a URI starts with http:// or https://" if ":" in str(name) else ""
-    raise BadInputError(f"No profile {name!r} in {path}: {hint}{form}")
+    there = hint if path.exists() else "there is no such file"
+    raise BadInputError(f"No profile {name!r} in {path}: {there}{form}")
 
 
 def _build_connection(profile: Mapping[str, Any], given: Mapping[str, str], where: str) -> Connection:

@@ -87,7 +87,7 @@ def test_profiles_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ("[work]\nuri = 'http://127.0.0.1:1'", ["--uri", "wrok"], "did you mean work?"),
         ("[work]\nurl = 'x'", ["--profile", "work"], "url is unknown; did you mean uri?"),
         ("[work\n", [], "profiles.toml can't be read: Expected ']'"),
-        (None, [], "profiles.toml isn't there, which DUCKICELAKE_CLIENT_PROFILES names"),
+        (None, ["--profile", "work"], "profiles.toml: there is no such file"),
     ):
         file.unlink(missing_ok=True)
         if text is not None:
