@@ -96,9 +96,8 @@ def _drop_registered(
         raise _build_not_empty_error(row.name, contents)
     if has_marks and not has_lake:  # of a drop that ended before this one
         warehouse.release_gone(own, row.schema_name)
-    _forget_warehouse(services, row, contents)
-    warehouse.release(own, list(marked))
-    return contents
+    warehouse.release(own, list(marked))  # before the row goes, so that a drop that is repeated finds the rest
+    return _forget_warehouse(services, row, contents)
 
 
 def _forget_warehouse(services: Services, row: WarehouseRow, contents: LakeContents) -> LakeContents:

@@ -28,6 +28,7 @@ from duckicelake.lake.setup.format import require_known
 from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.storage_profiles import ProfileRow
 from duckicelake.lake.side_tables.warehouses import FIRST_NAME, WarehouseRow, pick_row
+from duckicelake.postgres.failures import is_unfit_statement
 from duckicelake.postgres.shared_pools import LeasedDatabase, SchemaDatabase
 from duckicelake.storage.confined import confine
 from duckicelake.storage.policy import LocationPolicy
@@ -213,6 +214,11 @@ def _close_store(services: Services, store: ObjectStore) -> None:
 def is_database_lost(services: Services) -> bool:
     """Return whether a warehouse must be opened anew, as the other database that it is in went away."""
     return isinstance(services.database, LeasedDatabase) and services.database.is_lost
+
+
+def is_lake_gone(error: Exception) -> bool:
+    """Return whether a request for a warehouse may have failed as its tables were dropped meanwhile."""
+    return is_unfit_statement(error)
 
 
 def prepare_warehouse(services: Services) -> None:

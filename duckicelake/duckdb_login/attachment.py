@@ -60,6 +60,12 @@ def open_attachment(services: Services, options: LoginOptions, within: Sequence[
     Raises ConflictError, ForbiddenError, InvalidRequestError, TooManyRequestsError, UnavailableError,
     UnsupportedError.
     """
+    if services.rights is not None and services.rights.link is not None:
+        raise UnsupportedError(
+            "duckdb-logins",
+            f"Warehouse {services.warehouse} is in another Postgres than the server's, and logins are made in that "
+            f"alone: use POST /sql/v1/{services.prefix}query, or a login of that Postgres",
+        )
     if options.url is None:
         raise UnsupportedError("duckdb-logins", "There are no logins for DuckDB here: set DUCKICELAKE_DUCKDB_LOGIN_URL")
     principal = services.caller.principal

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouses import (
@@ -22,6 +22,7 @@ from duckicelake.catalog.warehouses import (
     WarehouseWiring,
     close_warehouse,
     is_database_lost,
+    is_lake_gone,
     is_warehouse_name,
     list_warehouses,
     open_warehouse,
@@ -193,12 +194,39 @@ class WarehouseRouter:
             return
         opened.requests += 1
         try:
-            await opened.layers(scope, receive, send)
+            await self._answer(opened, scope, receive, send)
         finally:
             opened.requests -= 1
             opened.used_at = time.monotonic()
             if opened.is_retired and not opened.requests:
                 self._close(opened)
+
+    async def _answer(self, opened: WarehouseApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; with the error of a warehouse that is gone, if its tables were dropped meanwhile."""
+        has_started = False
+
+        async def forward(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
+        try:
+            await opened.layers(scope, receive, forward)
+        except Exception as error:
+            self.forget()
+            gone = await self._explain_gone(opened) if is_lake_gone(error) else None
+            if gone is None or has_started:
+                raise
+            self._retire(opened)
+            await answer_catalog_error(scope, gone)(scope, receive, send)
+
+    async def _explain_gone(self, opened: WarehouseApp) -> CatalogError | None:
+        """Return the error of a warehouse that is another one by now, or none any more; None for the same."""
+        try:
+            row = await self._find_row(opened.row.name)
+        except CatalogError as error:
+            return error
+        return None if row == opened.row else UnavailableError(f"Warehouse {row.name} was made anew; try again")
 
     async def find_context(self, name: str) -> ServerContext:
         return (await self._find(name)).context

@@ -7,7 +7,7 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
+from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -29,8 +29,10 @@ _LOCAL_PREFIX: Final = "file://"
 _LRU_ENTRIES: Final = 4096
 _MAX_CACHED_CHARACTERS: Final = 4096
 """Characters of a location; no system has longer paths."""
-_MISSING_ERRNOS: Final = {ENOENT, ENOTDIR, EISDIR}
-_BAD_NAME_ERRNOS: Final = {ENAMETOOLONG, ELOOP, EINVAL}
+_MISSING_ERRNOS: Final = {ENOENT, ENOTDIR, EISDIR, ENXIO}
+"""Of what isn't there, or is no file: ENXIO is that of a socket, or of a pipe without a reader."""
+_BAD_NAME_ERRNOS: Final = {ENAMETOOLONG, ELOOP, EINVAL, EEXIST}
+"""Of what no other attempt finds usable: EEXIST is that of a folder whose name a dangling link has."""
 _ONLY_THE_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY)
 
 

@@ -198,6 +198,13 @@ def test_bad_url_is_refused_and_leaves_nothing(elsewhere: Elsewhere, url: str) -
     assert not {"bad", "us"} & {row.name for row in list_warehouses(elsewhere.services)}
 
 
+def test_logins_of_duckdb_are_refused_with_the_reason(elsewhere: Elsewhere) -> None:
+    answer = elsewhere.http.post("/duckdb/v1/eu/logins", json={})
+    assert answer.status_code == 406, answer.text
+    assert "Warehouse eu is in another Postgres" in answer.text
+    assert "/sql/v1/eu/query" in answer.text
+
+
 def test_database_that_refuses_or_is_away_makes_no_warehouse(elsewhere: Elsewhere) -> None:
     for url in (elsewhere.url(password="wrong"), elsewhere.url("none"), elsewhere.url(port=1)):
         answer = elsewhere.http.post("/management/v1/warehouses", json={"name": "bad", "database-url": url})

@@ -1,10 +1,11 @@
 """One suite over all object stores, and what is particular to the two that need no server (`test_s3`: the third)."""
 
 import os
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -241,3 +242,46 @@ def test_check_creates_the_warehouse_and_fails_where_it_can_not(tmp_path: Path) 
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UnavailableError, match="file"):
         LocalStore(tmp_path / "file" / "warehouse").check()
+
+
+def test_each_kind_of_unusable_local_place_has_its_answer(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """Nothing that stays as it is may look like an outage, for which clients would try again."""
+    store = LocalStore(tmp_path)
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    os.mkfifo(tmp_path / "pipe")
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        with temporary_folder(tmp_path):  # addresses of sockets are short
+            listener.bind("socket")
+        for name, reading, writing in (
+            ("none", FileMissingError, None),
+            ("dangling", FileMissingError, FileMissingError),
+            ("dangling/x", FileMissingError, InvalidRequestError),
+            ("dangling/deep/x", FileMissingError, InvalidRequestError),
+            ("loop", InvalidRequestError, InvalidRequestError),
+            ("loop/x", InvalidRequestError, InvalidRequestError),
+            ("file/x", FileMissingError, FileMissingError),
+            ("pipe", FileMissingError, AlreadyExistsError),
+            ("socket", FileMissingError, AlreadyExistsError),
+            ("n" * 300, InvalidRequestError, InvalidRequestError),
+            ("a\ud800", InvalidRequestError, InvalidRequestError),
+        ):
+            place = f"{tmp_path}/{name}"
+            with subtests.test(name[:20]):
+                with pytest.raises(reading):
+                    store.read(place)
+                if writing is not None:
+                    with pytest.raises(writing):
+                        store.write(place, b"text")
+    assert not (tmp_path / "nowhere").exists()
+
+
+@contextmanager
+def temporary_folder(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)

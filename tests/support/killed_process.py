@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -70,15 +70,16 @@ class Ending:
 class Mortal:
     """Servers of a lake that die on command, one after the other."""
 
-    def __init__(self, services: Services) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.support.killed_process",
-            services.database.url,
-            services.policy.warehouse,
-        ]
-        self._process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdin=PIPE, stdout=PIPE, text=True)
+    def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] = os.environ) -> None:
+        command = [sys.executable, "-m", module, *arguments]
+        self._process = subprocess.Popen(
+            command,
+            cwd=Path(__file__).parents[2],
+            stdin=PIPE,
+            stdout=PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
 
     def serve(self, work: Work) -> Ending:
         assert self._process.stdin is not None
@@ -95,7 +96,7 @@ class Mortal:
 
 @contextmanager
 def mortal(services: Services) -> Iterator[Mortal]:
-    server = Mortal(services)
+    server = Mortal("tests.support.killed_process", services.database.url, services.policy.warehouse)
     try:
         yield server
     finally:
@@ -104,16 +105,21 @@ def mortal(services: Services) -> Iterator[Mortal]:
 
 def main() -> None:
     url, warehouse = sys.argv[1:]
+    serve_in_children(lambda work, log: _serve_and_exit(url, warehouse, work, log))
+
+
+def serve_in_children(serve: Callable[[Work, int], None]) -> None:
+    """Serve each work of stdin in a process of its own. serve: gets a descriptor to log its steps to, and exits."""
     for line in sys.stdin:
-        print(json.dumps(asdict(_serve_in_child(url, warehouse, Work(**json.loads(line))))), flush=True)
+        print(json.dumps(asdict(_serve_in_child(serve, Work(**json.loads(line))))), flush=True)
 
 
-def _serve_in_child(url: str, warehouse: str, work: Work) -> Ending:
+def _serve_in_child(serve: Callable[[Work, int], None], work: Work) -> Ending:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _serve_and_exit(url, warehouse, work, writing)
+        serve(work, writing)
     os.close(writing)
     with os.fdopen(reading) as steps:
         log = steps.read().splitlines()
@@ -136,10 +142,15 @@ def _serve_and_exit(url: str, warehouse: str, work: Work, log: int) -> None:
         services = replace(services, commits=CommitQueue(expected_commits=0))
     if work.key is not None:
         services = replace(services, once=Once(UUID(work.key), FINGERPRINT))
+    _do(fused(services, light_fuse(work, log)), work)
+    os._exit(0)
+
+
+def light_fuse(work: Work, log: int) -> Fuse:
+    """Make the fuse that kills this process after the lasting steps of a work; it sees those on files by itself."""
     fuse = _LastingSteps(work.steps, lambda: os.kill(os.getpid(), signal.SIGKILL), _Pipe(log))
     sys.addaudithook(lambda event, arguments: fuse.burn(_step(event, arguments)))
-    _do(fused(services, fuse), work)
-    os._exit(0)
+    return fuse
 
 
 def _step(event: str, arguments: tuple[Any, ...]) -> str:
