@@ -1,7 +1,9 @@
-"""Keep the processes that run queries: a bounded number, each for one principal, ended when a query goes wrong."""
+"""Start a process that runs queries, for one principal, and talk with it; end its query, or the process."""
 
 import asyncio
+import fcntl
 import json
+import mmap
 import os
 import re
 import shutil
@@ -10,18 +12,19 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from subprocess import DEVNULL, Popen
-from typing import Any, Final
+from threading import Lock
+from typing import Any, Final, TypeVar
 
 from anyio.to_thread import run_sync
 
-from duckicelake.errors import InvalidRequestError, TooManyRequestsError, UnavailableError, UnsupportedError
+from duckicelake.errors import InvalidRequestError, UnavailableError, UnsupportedError
 from duckicelake.query.statement import parse_tree
 
 WORKER: Final = Path(__file__).with_name("worker.py")
@@ -29,6 +32,9 @@ EXTENSIONS: Final = ("ducklake", "postgres_scanner")
 EXTRA_EXTENSIONS: Final = ("httpfs", "avro", "iceberg")
 """For lakes in S3, and for branches."""
 _HEAD: Final = struct.Struct(">cI")
+_PIECE: Final = struct.Struct(">II")
+_MEMORY_BYTES: Final = 2 * 1024 * 1024
+"""For two pieces of a result: the process fills one while the server sends the other."""
 _OPEN_SECONDS: Final = 30.0
 _PARSE_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 300.0
@@ -36,9 +42,11 @@ IDLE_SECONDS: Final = 300.0
 MAX_IDLE_BYTES: Final = 200 * 1024**2
 """Of memory of its own that a process without a query keeps. One that holds more ends after LARGE_IDLE_SECONDS."""
 LARGE_IDLE_SECONDS: Final = 10.0
-_WAITING_PER_PROCESS: Final = 8
 _KILL_SECONDS: Final = 5.0
-_MAX_READ_BYTES: Final = 1024 * 1024
+_STOP_SECONDS: Final = 1.0
+"""For which a process may go on with a query that is to end, until it is killed."""
+_INTERRUPT_SECONDS: Final = 0.1
+"""Between two interrupts: a process that hasn't begun with the query takes none."""
 _MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 _ENDED: Final = "The process that ran the query has ended; it may have taken too much memory"
 _TOO_SLOW: Final = "The query took longer than it may: ask for less, or for more seconds"
@@ -46,6 +54,10 @@ _OWN_MEMORY: Final = re.compile(r"^RssAnon:\s*(\d+) kB$", re.MULTILINE)
 _QUOTED_TEXT: Final = re.compile(r'"[^"]*"')
 _REFUSALS: Final = frozenset({"IOException", "InternalException", "FatalException", "PermissionException"})
 """DuckDB's errors that aren't the statement's fault."""
+
+Message = tuple[bytes, bytearray]
+"""What a message is, and what it holds."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,31 +108,77 @@ class QueryProgress:
 
 
 class QueryProcess:
-    """A process that runs one query after another. Its methods block: threads call them, one at a time."""
+    """A process that runs one query after another. Its methods block: threads call them by `work`, one at a time."""
 
     def __init__(self) -> None:
         """Start it without an environment, in a session and an empty folder of its own."""
         self._folder = tempfile.mkdtemp(prefix="duckicelake-query-")
         self._socket, others = socket.socketpair()
-        with others:
+        memory = _create_memory()
+        self._memory = memoryview(mmap.mmap(memory, _MEMORY_BYTES, prot=mmap.PROT_READ))
+        """Pieces of results, so that they aren't copied through the socket."""
+        with others, os.fdopen(memory):
             self._popen = Popen(  # noqa: S603 - names of the package alone
-                [sys.executable, "-I", str(WORKER), *list_extensions()],
+                [sys.executable, "-I", str(WORKER), str(memory), *list_extensions()],
                 stdin=others.fileno(),
                 stdout=others.fileno(),
                 stderr=DEVNULL,
                 cwd=self._folder,
                 env={"TZ": "UTC", "HOME": self._folder},
                 start_new_session=True,
+                pass_fds=(memory,),
             )
         self.progress = QueryProgress()
         self.key: tuple[str, ...] | None = None
         self.used_at = time.monotonic()
         self.is_answering = False
         """Whether more of an answer will come, so that the process can't be used again."""
+        self._working: asyncio.Future[Any] | None = None
+        self._sending = Lock()
 
     @property
     def pid(self) -> int:
         return self._popen.pid
+
+    async def work(self, function: Callable[[], T]) -> T:
+        """Call a function in a thread, which goes on when the caller is cancelled: `stop` then waits for it."""
+        return await asyncio.shield(self._start(function))
+
+    def _start(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        working = asyncio.ensure_future(run_sync(function))
+        working.add_done_callback(lambda done: done.cancelled() or done.exception())  # also where no one waits for it
+        self._working = working
+        return working
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it can't take another query."""
+        return self.is_answering or (self._working is not None and not self._working.done())
+
+    async def stop(self) -> None:
+        """End its query, and read the rest of the answer. Raises TimeoutError, UnavailableError if that fails."""
+        async with asyncio.timeout(_STOP_SECONDS):
+            while self.is_busy:
+                if not self.is_alive:
+                    raise UnavailableError(_ENDED)
+                self.interrupt()
+                self.free_place()  # of a piece that no one has sent
+                working = self._working
+                if working is None or working.done():
+                    working = self._start(partial(self.receive, _STOP_SECONDS))
+                await asyncio.wait({working}, timeout=_INTERRUPT_SECONDS)
+
+    def interrupt(self) -> None:
+        """End the query that it runs, if any, by an error."""
+        self._signal(b"C")
+
+    def free_place(self) -> None:
+        """Let it put another piece of the result into the place of one that has been sent."""
+        self._signal(b"N")
+
+    def _signal(self, kind: bytes) -> None:
+        with suppress(OSError), self._sending:  # who waits for its answer learns that it has ended
+            self._socket.sendall(_HEAD.pack(kind, 0))
 
     def open(self, order: OpenOrder, limits: QueryLimits) -> None:
         """Open the lake. Raises UnavailableError."""
@@ -154,7 +212,7 @@ class QueryProcess:
         _, body = self.ask(b"P", sql.encode(), _PARSE_SECONDS)
         return parse_tree(body)
 
-    def ask(self, kind: bytes, body: bytes, seconds: float) -> tuple[bytes, bytes]:
+    def ask(self, kind: bytes, body: bytes, seconds: float) -> Message:
         """Send a message and return its one answer. Raises InvalidRequestError, UnavailableError."""
         self.send(kind, body)
         return self.receive(seconds)
@@ -163,11 +221,12 @@ class QueryProcess:
         """Send a message."""
         self.is_answering, self.progress = True, QueryProgress()
         try:
-            self._socket.sendall(_HEAD.pack(kind, len(body)) + body)
+            with self._sending:
+                self._socket.sendall(_HEAD.pack(kind, len(body)) + body)
         except OSError as error:
             raise UnavailableError(_ENDED) from error
 
-    def receive(self, seconds: float) -> tuple[bytes, bytes]:
+    def receive(self, seconds: float) -> Message:
         """Wait for an answer. Raises InvalidRequestError for an error of the statement, UnavailableError."""
         ends = time.monotonic() + seconds
         try:
@@ -185,7 +244,12 @@ class QueryProcess:
             raise _build_error(json.loads(body))
         return kind, body
 
-    def _receive_one(self, ends: float) -> tuple[bytes, bytes]:
+    def find_piece(self, body: bytearray) -> memoryview:
+        """Find the piece of a result that a message names: memory that is used again after `free_place`."""
+        start, length = _PIECE.unpack(body)
+        return self._memory[start : start + length]
+
+    def _receive_one(self, ends: float) -> Message:
         """Receive a message. ends: by time.monotonic. Raises TimeoutError, OSError."""
         self._socket.settimeout(max(0.001, ends - time.monotonic()))
         kind, length = _HEAD.unpack(self._read(_HEAD.size))
@@ -193,15 +257,15 @@ class QueryProcess:
             raise ConnectionResetError
         return kind, self._read(length)
 
-    def _read(self, length: int) -> bytes:
-        pieces = []
-        while length:
-            piece = self._socket.recv(min(length, _MAX_READ_BYTES))
-            if not piece:
+    def _read(self, length: int) -> bytearray:
+        read = bytearray(length)
+        free = memoryview(read)
+        while free:
+            size = self._socket.recv_into(free)
+            if not size:
                 raise ConnectionResetError
-            pieces.append(piece)
-            length -= len(piece)
-        return b"".join(pieces)
+            free = free[size:]
+        return read
 
     @property
     def memory_bytes(self) -> int:
@@ -230,6 +294,14 @@ class QueryProcess:
     @property
     def is_alive(self) -> bool:
         return self._popen.poll() is None
+
+
+def _create_memory() -> int:
+    """Create memory for two processes that neither can make smaller, and return its descriptor."""
+    memory = os.memfd_create("duckicelake-query", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(memory, _MEMORY_BYTES)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return memory
 
 
 def _build_error(described: Mapping[str, str]) -> Exception:
@@ -262,111 +334,3 @@ def list_extensions() -> list[str]:
         with suppress(UnsupportedError):
             found.append(find_extension(name))
     return found
-
-
-@dataclass(slots=True)
-class ProcessTurn:
-    """One of the places in which queries run, and the process that is in it."""
-
-    process: QueryProcess
-
-
-class QueryProcesses:
-    """The processes of a server's worker. One more is started ahead, so that the next principal needn't wait."""
-
-    def __init__(self, limits: QueryLimits) -> None:
-        self.limits = limits
-        self._slots = asyncio.Semaphore(limits.processes)
-        self._waiting = 0
-        self._idle: list[QueryProcess] = []
-        self._started: set[QueryProcess] = set()
-        self._spare: QueryProcess | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    @asynccontextmanager
-    async def take(self, order: OpenOrder) -> AsyncIterator[ProcessTurn]:
-        """Take a process that has opened the lake for this principal; it is killed if it is answering at the end.
-
-        Raises TooManyRequestsError, UnavailableError.
-        """
-        if self._waiting >= self.limits.processes * _WAITING_PER_PROCESS:
-            raise TooManyRequestsError("Too many queries wait for their turn: try again")
-        self._waiting += 1
-        try:
-            await self._slots.acquire()
-        finally:
-            self._waiting -= 1
-        try:
-            turn = ProcessTurn(await self._find(order))
-            try:
-                yield turn
-            finally:
-                self._keep(turn.process)
-        finally:
-            self._slots.release()
-
-    async def change(self, turn: ProcessTurn, order: OpenOrder) -> None:
-        """Let a turn go on with a process that has opened the lake in another way. Raises UnavailableError."""
-        process = await self._find(order)
-        self._keep(turn.process)
-        turn.process = process
-
-    def close(self) -> None:
-        """End all processes."""
-        if self._timer is not None:
-            self._timer.cancel()
-        for process in self._started:
-            process.kill()
-        self._started.clear()
-        self._idle.clear()
-
-    async def _find(self, order: OpenOrder) -> QueryProcess:
-        for process in self._idle:
-            if process.key == order.key and process.is_alive:
-                self._idle.remove(process)
-                return process
-        spare, self._spare = self._spare, None
-        process = spare if spare is not None and spare.is_alive else self._start()
-        try:
-            await run_sync(process.open, order, self.limits, abandon_on_cancel=True)
-        except BaseException:
-            process.kill()
-            raise
-        if self._spare is None:
-            self._spare = self._start()
-            self._watch_idle()
-        return process
-
-    def _start(self) -> QueryProcess:
-        for ended in [one for one in self._started if not one.is_alive]:
-            ended.kill()
-            self._started.discard(ended)
-        process = QueryProcess()
-        self._started.add(process)
-        return process
-
-    def _keep(self, process: QueryProcess) -> None:
-        if process.is_answering:
-            process.kill()
-            return
-        process.used_at = time.monotonic()
-        self._idle.append(process)
-        while len(self._idle) > self.limits.processes:
-            self._idle.pop(0).kill()
-        self._watch_idle()
-
-    def _end_idle(self) -> None:
-        """End processes that no query has used for a while, the one ahead included; look again while there are any."""
-        for process in [one for one in self._idle if one.is_outdated or not one.is_alive]:
-            self._idle.remove(process)
-            process.kill()
-        if not self._idle and self._spare is not None and self._spare.is_outdated:
-            self._spare.kill()
-            self._spare = None
-        self._timer = None
-        self._watch_idle()
-
-    def _watch_idle(self) -> None:
-        if self._timer is None and (self._idle or self._spare is not None):
-            seconds = min(LARGE_IDLE_SECONDS, IDLE_SECONDS) / 2
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._end_idle)

@@ -46,14 +46,8 @@ from duckicelake.lake.formats import FORMAT_1_0, LakeFormat
 from duckicelake.lake.side_tables import reader
 from duckicelake.postgres.queries import Transaction, load_queries
 from duckicelake.query.plan import QueryExplanation, TableRead, build_plan
-from duckicelake.query.processes import (
-    EXTENSIONS,
-    OpenOrder,
-    ProcessTurn,
-    QueryProcess,
-    QueryProcesses,
-    find_extension,
-)
+from duckicelake.query.pool import ProcessTurn, QueryProcesses
+from duckicelake.query.processes import EXTENSIONS, Message, OpenOrder, QueryProcess, find_extension
 from duckicelake.query.reach import (
     build_s3_settings,
     build_secrets,
@@ -114,7 +108,7 @@ class QueryAnswer:
     """An answer that has begun. snapshot_id: DuckLake's, of all tables, unless `at` named a branch or tag."""
 
     snapshot_id: int
-    pieces: AsyncIterator[bytes]
+    pieces: AsyncIterator[memoryview]
 
 
 @dataclass(slots=True)
@@ -297,18 +291,18 @@ async def run_query(services: Services, processes: QueryProcesses, order: QueryO
     TooManyRequestsError, ConflictError.
     """
     async with _take_turn(services, processes, order) as turn:
-        resolver, message = await run_sync(_check, services, order, turn.process, abandon_on_cancel=True)
+        resolver, message = await turn.process.work(partial(_check, services, order, turn.process))
         if resolver.is_restricted and not services.caller.principal.has_restrictions:
             await processes.change(turn, await run_sync(partial(_build_open_order, services, is_restricted=True)))
-        answer = await run_sync(_begin, resolver, message, turn.process, abandon_on_cancel=True)
-        async with aclosing(_read_pieces(turn.process, answer, order.seconds + GRACE_SECONDS)) as pieces:
+        first = await turn.process.work(partial(_begin, resolver, message, turn.process))
+        async with aclosing(_read_pieces(turn.process, first, order.seconds + GRACE_SECONDS)) as pieces:
             yield QueryAnswer(resolver.snapshot_id, pieces)
 
 
 async def explain_query(services: Services, processes: QueryProcesses, order: QueryOrder) -> QueryExplanation:
     """Plan a query without running it; raises as `run_query`."""
     async with _take_turn(services, processes, order) as turn:
-        return await run_sync(_explain, services, order, turn.process, abandon_on_cancel=True)
+        return await turn.process.work(partial(_explain, services, order, turn.process))
 
 
 @asynccontextmanager
@@ -324,15 +318,14 @@ async def _take_turn(services: Services, processes: QueryProcesses, order: Query
         yield turn
 
 
-async def _read_pieces(
-    process: QueryProcess, message: tuple[bytes, bytes], seconds: float
-) -> AsyncGenerator[bytes, None]:
+async def _read_pieces(process: QueryProcess, message: Message, seconds: float) -> AsyncGenerator[memoryview, None]:
     while message[0] == b"D":
-        yield message[1]
-        message = await run_sync(process.receive, seconds, abandon_on_cancel=True)
+        yield process.find_piece(message[1])
+        process.free_place()
+        message = await process.work(partial(process.receive, seconds))
 
 
-def _begin(resolver: _TableResolver, message: Mapping[str, Any], process: QueryProcess) -> tuple[bytes, bytes]:
+def _begin(resolver: _TableResolver, message: Mapping[str, Any], process: QueryProcess) -> Message:
     """Send a checked query to its process; return the first message of the answer."""
     order = resolver.order
     process.send(b"Q", json.dumps({**message, "format": order.format, "rows": order.rows}).encode())

@@ -14,11 +14,14 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, ConflictError, NotFoundError
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.postgres.queries import load_queries
-from duckicelake.query.processes import ProcessTurn, QueryProgress
+from duckicelake.query.pool import ProcessTurn
+from duckicelake.query.processes import QueryProgress
 
 _SQL = load_queries("query", "registry")
 REPORT_SECONDS: Final = 0.5
 """Seconds between two reports of a query, so also until another worker's wish to cancel it is seen."""
+_INTERRUPTS: Final = 10
+_INTERRUPT_SECONDS: Final = 0.1
 _MAX_STATEMENT_CHARACTERS: Final = 1000
 _writes: Final[set[asyncio.Task[None]]] = set()
 """The last reports of queries, until they are written."""
@@ -60,9 +63,12 @@ class RunningQuery:
     state: str = "running"
     last: QueryProgress | None = None
 
-    def cancel(self) -> None:
-        """End its process, so that who waits for the answer gets an error."""
+    async def cancel(self) -> None:
+        """End it, so that who waits for the answer gets an error; kill its process if it takes no notice."""
         self.state = "cancelled"
+        for _ in range(_INTERRUPTS):
+            self.turn.process.interrupt()
+            await asyncio.sleep(_INTERRUPT_SECONDS)
         self.turn.process.kill()
 
     def report(self) -> bool:
@@ -110,7 +116,7 @@ async def _watch(running: RunningQuery) -> None:
         await asyncio.sleep(REPORT_SECONDS)
         with suppress(CatalogError):  # a query goes on while Postgres doesn't answer
             if await run_sync(running.report, abandon_on_cancel=True):
-                running.cancel()
+                await running.cancel()
                 return
 
 

@@ -121,7 +121,7 @@ async def _wait_until_gone(request: Request) -> None:
         pass
 
 
-async def _stream(stack: AsyncExitStack, answer: QueryAnswer) -> AsyncIterator[bytes]:
+async def _stream(stack: AsyncExitStack, answer: QueryAnswer) -> AsyncIterator[memoryview]:
     """Yield the pieces; an answer that isn't read to its end ends its query."""
     async with stack:
         async for piece in answer.pieces:

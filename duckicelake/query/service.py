@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.serve.hooks import FeatureService, TaskReporter
 from duckicelake.postgres.database import Database
-from duckicelake.query.processes import QueryLimits, QueryProcesses
+from duckicelake.query.pool import QueryProcesses
+from duckicelake.query.processes import QueryLimits
 from duckicelake.settings.model import Settings
 
 _limits: Final[WeakKeyDictionary[Database, QueryLimits]] = WeakKeyDictionary()

@@ -223,7 +223,7 @@ def _put_behind_barrier(statement: Tree) -> Tree:
     return {"node": node}
 
 
-def parse_tree(text: str | bytes) -> Tree:
+def parse_tree(text: str | bytes | bytearray) -> Tree:
     """Parse a syntax tree of DuckDB's. Raises InvalidRequestError for one that is too deep."""
     try:
         return json.loads(text)

@@ -1,12 +1,15 @@
 """The process that runs queries: `python -I worker.py`, commands on standard input, answers on standard output.
 
-A message is one byte, which says what it is, four bytes of its length, and that many bytes. The process imports nothing
-of the package, has no environment, and changes DuckDB's settings no more after `open`.
+A message is one byte, which says what it is, four bytes of its length, and that many bytes. Pieces of results lie in
+memory that the server shares, two at a time; messages name their places. The process imports nothing of the package,
+has no environment, and changes DuckDB's settings no more after `open`.
 
     > O {…}    open: attach the lake, lock the settings        < R    ready
     > P text   parse a statement                               < T    its syntax tree as JSON
-    > Q {…}    run a checked tree                              < D…   pieces of the result, then E {…}
+    > Q {…}    run a checked tree                              < D place, length: pieces of the result, then E {…}
+    > N        a piece has been sent; its place is free
     > L {…}    plan a checked tree                             < L {…} the plan as text, and as a tree
+    > C        end the query that runs, by an error           < X {…}
     between these come                                       < I {…} how far the query is
     anything may be answered by                                < X {…} an error; the process goes on
 """
@@ -14,15 +17,17 @@ of the package, has no environment, and changes DuckDB's settings no more after 
 import io
 import json
 import math
+import mmap
 import resource
 import shutil
 import signal
 import struct
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, BinaryIO, Final, Self
 
 import duckdb
@@ -33,18 +38,31 @@ _HEAD: Final = struct.Struct(">cI")
 _MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 _MAX_TREE_BYTES: Final = 8 * 1024 * 1024
 """Of a syntax tree: the server reads it whole, and a value of the statement takes some 250 bytes of it."""
-_PIECE_BYTES: Final = 1024 * 1024
+_PIECE: Final = struct.Struct(">II")
+_PLACES: Final = 2
+"""Pieces of a result that fit into the shared memory."""
 _SPARE_BYTES: Final = 4 * 1024**3
 """Of the address space, for what DuckDB's own limit doesn't count: code, threads, Arrow's copies of a batch."""
 _REPORT_SECONDS: Final = 0.5
 _BATCH_ROWS: Final = 8_192
 _TYPES_AS_TEXT: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+_KINDS: Final[Mapping[str, str]] = {
+    "INTERRUPT": "InterruptException",
+    "Out of Memory": "OutOfMemoryException",
+    "IO": "IOException",
+    "INTERNAL": "InternalException",
+    "FATAL": "FatalException",
+    "Permission": "PermissionException",
+}
+"""DuckDB's kinds of errors by the begin of their texts, as far as the server treats them differently."""
 
 Message = tuple[bytes, bytes]
 
 
 def main() -> None:
-    """Answer messages until standard input ends. Arguments: extensions to load before the first message.
+    """Answer messages until standard input ends.
+
+    Arguments: the descriptor of the shared memory, and extensions to load before the first message.
 
     The signatures of extensions aren't checked, which takes 1.3 s of CPU: they are files of the server's own packages.
     """
@@ -54,11 +72,11 @@ def main() -> None:
     read, write = sys.stdin.buffer, sys.stdout.buffer
     connection = duckdb.connect(config={"allow_unsigned_extensions": True})
     with suppress(duckdb.Error):  # `open_lake` loads those that it needs again, and reports why one can't be
-        load_extensions(connection, sys.argv[1:])
+        load_extensions(connection, sys.argv[2:])
     try:
-        answers = Answers(write)
-        while (message := receive(read)) is not None:
-            answer_message(connection, message, answers)
+        answers, commands = Answers(write, int(sys.argv[1])), Commands(read, connection.interrupt)
+        while (message := commands.take()) is not None:
+            answer_message(connection, message, answers, commands)
     except BrokenPipeError:
         pass  # the server has ended
     finally:
@@ -66,11 +84,23 @@ def main() -> None:
 
 
 class Answers:
-    """Writes messages of several threads, one after the other."""
+    """Writes messages of several threads, one after the other. memory: the descriptor of what pieces are put into."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, memory: int) -> None:
         self._stream = stream
         self._lock = threading.Lock()
+        self._memory = mmap.mmap(memory, 0)
+        self._place = 0
+
+    def send_piece(self, piece: bytes, commands: "Commands") -> None:
+        """Put bytes of the result into the shared memory, as its places get free."""
+        size = len(self._memory) // _PLACES
+        for start in range(0, len(piece), size):
+            part = memoryview(piece)[start : start + size]
+            commands.wait_for_place()
+            self._memory[self._place : self._place + len(part)] = part
+            self.send(b"D", _PIECE.pack(self._place, len(part)))
+            self._place = (self._place + size) % (_PLACES * size)
 
     def send(self, kind: bytes, body: bytes) -> None:
         """Write a message."""
@@ -78,6 +108,55 @@ class Answers:
             self._stream.write(_HEAD.pack(kind, len(body)))
             self._stream.write(body)
             self._stream.flush()
+
+
+class Commands:
+    """Reads messages in a thread of its own, so that one can end the query that runs; the others wait in turn."""
+
+    def __init__(self, stream: BinaryIO, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self._waiting: SimpleQueue[Message | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._free = threading.Semaphore(_PLACES)
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def take(self) -> Message | None:
+        """Wait for a message; None at the end of the stream."""
+        return self._waiting.get()
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Let a query be ended for as long as the block runs it; what comes before and after isn't interrupted."""
+        self._free = threading.Semaphore(_PLACES)
+        self._is_running = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_running = False
+
+    def wait_for_place(self) -> None:
+        """Wait until a piece may be put into the shared memory."""
+        self._free.acquire()
+
+    def _read(self, stream: BinaryIO) -> None:
+        with suppress(OSError, ValueError):
+            while (message := receive(stream)) is not None:
+                if message[0] == b"N":
+                    self._free.release()
+                elif message[0] == b"C":
+                    self._end_query()
+                else:
+                    self._waiting.put(message)
+        self._waiting.put(None)
+        self._free.release(_PLACES)
+        self._end_query()
+
+    def _end_query(self) -> None:
+        with self._lock:
+            if self._is_running:
+                self._interrupt()
 
 
 class ProgressReports:
@@ -105,17 +184,27 @@ class ProgressReports:
                 self._answers.send(b"I", json.dumps({"share": share, "rows": self.rows}).encode())
 
 
-def answer_message(connection: duckdb.DuckDBPyConnection, message: Message, answers: Answers) -> None:
+def answer_message(
+    connection: duckdb.DuckDBPyConnection, message: Message, answers: Answers, commands: Commands
+) -> None:
     """Answer one message, by an error if it can't be carried out."""
     try:
-        for answer in handle(connection, *message, answers):
-            answers.send(*answer)
-    except (duckdb.Error, pa.ArrowException, MemoryError, ValueError) as error:
+        for kind, body in handle(connection, message, answers, commands):
+            if kind == b"D":
+                answers.send_piece(body, commands)
+            else:
+                answers.send(kind, body)
+    except BrokenPipeError:
+        raise
+    except (duckdb.Error, pa.ArrowException, OSError, MemoryError, ValueError) as error:
         answers.send(b"X", json.dumps(describe_error(error)).encode())
 
 
-def handle(connection: duckdb.DuckDBPyConnection, kind: bytes, body: bytes, answers: Answers) -> Iterator[Message]:
+def handle(
+    connection: duckdb.DuckDBPyConnection, message: Message, answers: Answers, commands: Commands
+) -> Iterator[Message]:
     """Answer one command, in one or more messages."""
+    kind, body = message
     if kind == b"O":
         order = json.loads(body)
         most = 4 * order["memory"] + _SPARE_BYTES
@@ -130,9 +219,9 @@ def handle(connection: duckdb.DuckDBPyConnection, kind: bytes, body: bytes, answ
         yield b"T", encoded
     elif kind == b"Q":
         with ProgressReports(connection, answers) as progress:
-            yield from run_query(connection, json.loads(body), progress)
+            yield from run_query(connection, json.loads(body), progress, commands)
     elif kind == b"L":
-        yield b"L", json.dumps(explain_query(connection, json.loads(body))).encode()
+        yield b"L", json.dumps(explain_query(connection, json.loads(body), commands)).encode()
     else:
         raise ValueError(f"No such command: {kind!r}")
 
@@ -174,9 +263,11 @@ def prepare_query(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any
             connection.execute(f"DROP SECRET IF EXISTS {name}")
 
 
-def explain_query(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -> Mapping[str, Any]:
+def explain_query(
+    connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any], commands: Commands
+) -> Mapping[str, Any]:
     """Return DuckDB's plan of a query, drawn as text, and as a tree of JSON objects."""
-    with prepare_query(connection, order) as sql:
+    with prepare_query(connection, order) as sql, commands.run():
         drawn, planned = (
             connection.execute(f"EXPLAIN {options}{sql}").fetchall() for options in ("", "(FORMAT json) ")
         )
@@ -184,10 +275,10 @@ def explain_query(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any
 
 
 def run_query(
-    connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any], progress: ProgressReports
+    connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any], progress: ProgressReports, commands: Commands
 ) -> Iterator[Message]:
     """Run a query; yield its result in pieces of the format, then how many rows it had."""
-    with prepare_query(connection, order) as sql:
+    with prepare_query(connection, order) as sql, commands.run():
         reader = connection.execute(sql).to_arrow_reader(_BATCH_ROWS)
         is_cut = False
         writer = FORMATS[order["format"]](reader.schema)
@@ -196,17 +287,11 @@ def run_query(
             is_cut = batch.num_rows > left
             progress.rows += min(batch.num_rows, left)
             piece = writer.write(batch.slice(0, left))
-            yield from split_piece(piece)
+            yield b"D", piece
             if is_cut:
                 break
-        yield from split_piece(writer.end())
+        yield b"D", writer.end()
         yield b"E", json.dumps({"rows": progress.rows, "is_cut": is_cut}).encode()
-
-
-def split_piece(piece: bytes) -> Iterator[Message]:
-    """Split bytes of the result, so that the server never holds more than a small part of it."""
-    for start in range(0, len(piece), _PIECE_BYTES):
-        yield b"D", piece[start : start + _PIECE_BYTES]
 
 
 class ArrowWriter:
@@ -315,9 +400,15 @@ def encode(value: Any) -> Any:
 
 
 def describe_error(error: Exception) -> Mapping[str, str]:
-    """Describe an error: its kind, and its first line, without the statement that DuckDB repeats."""
+    """Describe an error: its kind, and its first line, without the statement that DuckDB repeats.
+
+    An error between two batches comes through Arrow, as an OSError with DuckDB's text.
+    """
     message = str(error).split("\n\nLINE ", 1)[0]
-    return {"kind": type(error).__name__, "message": message}
+    kind = type(error).__name__
+    if isinstance(error, OSError):
+        kind = _KINDS.get(message.partition(" Error: ")[0], "Error")
+    return {"kind": kind, "message": message}
 
 
 def receive(stream: BinaryIO) -> Message | None:

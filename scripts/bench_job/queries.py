@@ -66,8 +66,8 @@ def main() -> None:
                 name.format(files=FILES, rows=2 * rows), sql.format(rows=2 * rows), duck, lake, pairs
             )
         ]
-        results += [*_measure_first_rows(bench, 10 * pairs), *_measure_idle(bench, lake)]
-        results += _measure_policies(bench, lake, rows, pairs)
+        results += [*_measure_first_rows(bench, 10 * pairs), _measure_after_leaving(bench, 3 * pairs)]
+        results += [*_measure_idle(bench, lake), *_measure_policies(bench, lake, rows, pairs)]
         report(f"Queries over {size / 1e9:.2f} GB of Parquet", results, options)
 
 
@@ -124,9 +124,22 @@ def _measure_first_rows(bench: Bench, times: int) -> Iterator[Result]:
                 pieces = answer.iter_raw()
                 next(pieces)
                 found.append(1000 * (time.perf_counter() - begun))
-                for _ in pieces:  # a client that goes away ends the process
+                for _ in pieces:
                     pass
     yield Result("first row of a warm query", p50(found), "ms", Target("≤", 100), p50=p50(found), p99=p99(found))
+
+
+def _measure_after_leaving(bench: Bench, times: int) -> Result:
+    """Measure a small query after each one that its client left before the end of the answer."""
+    found = []
+    with httpx.Client(base_url=bench.uri, timeout=60) as http:
+        for _ in range(times):
+            with http.stream("POST", "/sql/v1/query", json={"sql": "SELECT * FROM lake.sales.orders"}) as answer:
+                next(answer.iter_raw())
+            begun = time.perf_counter()
+            http.post("/sql/v1/query", json={"sql": SMALL}).raise_for_status()
+            found.append(1000 * (time.perf_counter() - begun))
+    return Result("a query after one that its client left", p50(found), "ms", p50=p50(found), p99=p99(found))
 
 
 def _measure_idle(bench: Bench, lake: Lake) -> Iterator[Result]:

@@ -239,6 +239,31 @@ def test_names_that_the_caller_may_not_read_are_not_suggested(
     assert read_problem(answer) == (404, "Table or view does not exist: open.tt; did you mean open.t?")
 
 
+def test_errors_of_duckdb_name_nothing_that_the_query_does_not(ask: Ask, warehouse: Path) -> None:
+    """DuckDB suggests names like an unknown one, of all that it has attached."""
+    wrong = (
+        "SELECT shu FROM open.t",
+        "SELECT shut.id FROM open.t",
+        "SELECT shut.t.id FROM open.t",
+        "SELECT lake.shut.t FROM open.t",
+        "SELECT 1::shu",
+        "SELECT 1::lake.shut.t",
+        "SELECT 'a' COLLATE shu",
+        "SELECT shu(1)",
+        "SELECT COLUMNS('shu.*') FROM open.t",
+        "SELECT * EXCLUDE (shu) FROM open.t",
+        "SELECT id::INTEGER[3] FROM open.t",
+        "SELECT * FROM open.t PIVOT (count(*) FOR shu IN (1))",
+        "SELECT * FROM open.t PIVOT (count(*) FOR id IN shu)",
+        "SELECT error(current_setting('temp_directory'))",
+        "SELECT * FROM open.t a JOIN open.t b USING (shu)",
+    )
+    for sql in wrong:
+        status, message = read_problem(ask(sql))
+        leaked = [name for name in ("ducklake", "postgres", str(warehouse), "duckicelake-query") if name in message]
+        assert (status, leaked, message.replace("shut.t", "").count("shut")) == (400, [], sql.count("shut.id")), message
+
+
 def test_old_rows_of_a_table_that_was_moved_away_are_not_read(
     services: Services, serve: Serve, http: httpx.Client, lake: duckdb.DuckDBPyConnection
 ) -> None:
@@ -313,13 +338,58 @@ def test_killed_process_is_one_error(ask: Ask) -> None:
     assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
 
 
-def test_client_that_goes_away_ends_its_query(http: httpx.Client) -> None:
+def test_client_that_goes_away_ends_its_query_and_keeps_its_process(ask: Ask, http: httpx.Client) -> None:
+    read_rows(ask("SELECT 1"))
+    (process,) = running = owned_pids()
+    for _ in range(2):
+        with pytest.raises(httpx.ReadTimeout):
+            http.post(ROUTE, json={"sql": "SELECT count(*) FROM range(1000000) a, range(1000000) b"}, timeout=1)
+        assert wait_until(lambda: not is_busy(process))
+    with http.stream("POST", ROUTE, json={"sql": "SELECT repeat('x', 1000) AS x FROM range(1000000)"}) as answer:
+        next(answer.iter_raw())
+    assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
+    assert owned_pids() == running
+
+
+def test_error_behind_the_first_rows_cuts_the_answer_and_keeps_the_process(ask: Ask) -> None:
+    read_rows(ask("SELECT 1"))
+    running = owned_pids()
+    with pytest.raises(httpx.RemoteProtocolError):
+        ask("SELECT CASE WHEN i = 900000 THEN 'x' ELSE '1' END::INTEGER AS n FROM range(1000000) r(i)")
+    assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
+    assert owned_pids() == running
+
+
+def test_process_that_takes_no_notice_is_killed(ask: Ask, http: httpx.Client) -> None:
+    read_rows(ask("SELECT 1"))
+    (process,) = owned_pids()
+    os.kill(process, signal.SIGSTOP)
     with pytest.raises(httpx.ReadTimeout):
-        http.post(ROUTE, json={"sql": "SELECT count(*) FROM range(1000000) a, range(1000000) b"}, timeout=3)
-    ends = time.monotonic() + 10
-    while any(is_busy(pid) for pid in pids()) and time.monotonic() < ends:
-        time.sleep(0.1)
-    assert not any(is_busy(pid) for pid in pids())
+        http.post(ROUTE, json={"sql": "SELECT 1"}, timeout=1)
+    assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
+    assert process not in owned_pids()
+
+
+def owned_pids() -> list[int]:
+    """Return the processes that have opened the lake for a principal."""
+    found = (one for kept in service._processes.values() for one in kept._started)
+    return sorted(one.pid for one in found if one.key and one.is_alive)
+
+
+def test_processes_of_more_principals_than_run_at_once_are_kept(services: Services, serve: Serve) -> None:
+    service._limits[services.database] = replace(SMALL, memory_bytes=1024**3)
+    server, names = Server(), ("ann", "bob", "cyd")
+    http = serve(server.app(services, server.authentication(*(OAuthClient(name, SECRET, ("*",)) for name in names))))
+    headers = [bearing(token(http, name)) for name in names]
+
+    def ask_as_each() -> list[int]:
+        for header in headers:
+            assert http.post(ROUTE, json={"sql": "SELECT 1"}, headers=header, timeout=60).status_code == 200
+        return owned_pids()
+
+    kept = ask_as_each()
+    assert len(kept) == len(names) > SMALL.processes
+    assert ask_as_each() == kept
 
 
 def test_process_knows_nothing_of_the_server_and_leaves_nothing(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
