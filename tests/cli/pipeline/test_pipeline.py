@@ -85,7 +85,7 @@ def test_jobs_are_listed_for_programs_and_filtered(uri: str) -> None:
 def test_wrong_address_options_and_names_are_a_line_and_a_code(uri: str) -> None:
     for code, words, arguments in (
         (4, "http://127.0.0.1:1 doesn't answer", ["jobs", "--uri", "http://127.0.0.1:1"]),
-        (4, "Invalid catalog URI '127.0.0.1:1'", ["jobs", "--uri", "127.0.0.1:1"]),
+        (2, "Invalid catalog URI '127.0.0.1:1'", ["jobs", "--uri", "127.0.0.1:1"]),
         (2, "--conf memory: write <name>=<value>", ["jobs", "--uri", uri, "--conf", "memory"]),
         (2, "Invalid table name 't': it has no namespace", ["jobs", "--uri", uri, "--table", "t"]),
         (2, "No such option", ["jobs", "--nonsense"]),
