@@ -31,7 +31,7 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.shared_pools import LeasedDatabase
 from duckicelake.settings.model import Settings
 
-_LOOK_SECONDS: Final = 0.4
+LOOK_SECONDS: Final = 0.4
 """Between two looks at logins and tables: what is revoked ends within a second."""
 _PAUSE_SECONDS: Final = 0.02
 """At least between two looks, however often DuckDB commits."""
@@ -150,7 +150,7 @@ def look_after_logins(services: Services, failed: Callable[[Exception], object])
                 with notices.connect():
                     while not ended.wait(_PAUSE_SECONDS):
                         caretaker.look()
-                        notices.wait(_LOOK_SECONDS)
+                        notices.wait(LOOK_SECONDS)
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
                 failed(error)
                 ended.wait(_FAILURE_SECONDS)

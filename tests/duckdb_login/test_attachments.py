@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import duckdb
@@ -16,7 +17,7 @@ from duckicelake.catalog.grants import GrantChange, parse_object
 from duckicelake.duckdb_login.attachment import LoginOptions, close_attachment, open_attachment
 from duckicelake.duckdb_login.logins import MAX_LOGINS, find_place, list_roles
 from duckicelake.duckdb_login.rules import apply_rules
-from duckicelake.duckdb_login.service import LoginCaretaker
+from duckicelake.duckdb_login.service import LOOK_SECONDS, LoginCaretaker, look_after_logins
 from duckicelake.errors import ForbiddenError, NotFoundError, TooManyRequestsError, UnsupportedError
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables.policies import GuardedColumn, NewPolicy, insert_policy
@@ -81,11 +82,7 @@ def test_table_with_policies_is_not_there_nor_one_that_takes_its_name(
 ) -> None:
     before = site.attach(site.open("ns:open:r"))
     assert "open.t" in list_seen(before)
-    with site.services.database.transaction() as cursor:
-        table_id = reader.find_table_id(cursor, "open", "t")
-        assert table_id is not None
-        new = NewPolicy("p", GuardedColumn(table_id, "open", "t"), None, None, False, "false", ("ann",), ())
-        assert insert_policy(cursor, find_place(site.services), new, "root") is not None
+    add_policy(site)
     assert before.execute("SELECT count(*) FROM lake.open.t").fetchall() == [(0,)]  # it has the schema in memory
     ours = site.attach(site.open("ns:open:r"))
     assert [name for name in list_seen(ours) if name.startswith("open.")] == ["open.parts", "open.v"]
@@ -93,6 +90,43 @@ def test_table_with_policies_is_not_there_nor_one_that_takes_its_name(
         ours.execute("FROM lake.open.t")
     lake.execute("DROP TABLE open.t; CREATE TABLE open.t AS SELECT 1 AS id")
     assert "open.t" not in list_seen(ours)
+
+
+def add_policy(site: LoginSite) -> None:
+    """Hide all rows of `open.t` from everyone."""
+    with site.services.database.transaction() as cursor:
+        table_id = reader.find_table_id(cursor, "open", "t")
+        assert table_id is not None
+        new = NewPolicy("p", GuardedColumn(table_id, "open", "t"), None, None, False, "false", ("ann",), ())
+        assert insert_policy(cursor, find_place(site.services), new, "root") is not None
+
+
+@pytest.mark.commands
+def test_policy_ends_logins_that_saw_its_table_with_what_they_have_open(site: LoginSite) -> None:
+    """A transaction that is open sees what it saw, until the server's look ends the login."""
+    failures: list[Exception] = []
+    with look_after_logins(site.services, failures.append):
+        attachment = site.open("ns:open:r")
+        held = site.connect(attachment)
+        held.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        count = "SELECT count(*) FROM ducklake_table WHERE table_name = 't'"
+        assert held.execute(count).fetchone() == (1,)
+        time.sleep(2 * LOOK_SECONDS)  # the thread has seen what the login may read
+        add_policy(site)
+        seconds = measure_end(held, count, 5)
+    assert (seconds < 2, failures) == (True, [])
+    with pytest.raises(psycopg.OperationalError):
+        site.connect(attachment)
+
+
+def measure_end(connection: psycopg.Connection, query: str, seconds: float) -> float:
+    """Measure until a connection is ended."""
+    began = time.monotonic()
+    with suppress(psycopg.OperationalError):
+        while time.monotonic() < began + seconds:
+            connection.execute(query)
+            time.sleep(0.01)
+    return time.monotonic() - began
 
 
 def test_rows_are_the_owners_at_every_snapshot(site: LoginSite, lake: duckdb.DuckDBPyConnection) -> None:

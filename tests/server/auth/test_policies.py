@@ -14,7 +14,7 @@ from duckicelake.iceberg.read_restrictions import Mask
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from scripts.backends_job.minio import Minio
-from tests.support.guarded_lake import GuardedLake, list_needles, serve_guarded
+from tests.support.guarded_lake import COLUMNS, GuardedLake, list_needles, serve_guarded
 from tests.support.servers import Serve
 
 POLICIES = "/management/v1/policies"
@@ -322,6 +322,39 @@ def test_policy_is_on_a_field_at_any_depth_by_its_id(guarded: GuardedLake) -> No
         assert guarded.done("GET", f"{POLICIES}/{added['id']}")["column"] == "who.mail"
         assert guarded.done("GET", f"{TAGS}?on=table:sales.eu.nested")["tags"][0]["column"] == "notes.value"
     guarded.done("POST", TAGS, {"take": [{**on, "tag": "notes", "column": "notes.value"}]})
+
+
+def test_no_key_of_a_table_of_the_same_name_reaches_the_files(guarded: GuardedLake) -> None:
+    """Folders of DuckLake's files are called like tables: another table takes the name after a rename and a drop."""
+    delegation = {"X-Iceberg-Access-Delegation": "vended-credentials"}
+    schema = {"type": "struct", "schema-id": 0, "fields": COLUMNS}
+    for name in ("renamed", "dropped"):
+        guarded.make_table(name)
+        guarded.guard(name)
+        loaded = guarded.done("GET", f"{TABLES}/{name}", who="boss")
+        planned = guarded.done("POST", f"{TABLES}/{name}/plan", {}, who="boss")["file-scan-tasks"]
+        files = [task["data-file"]["file-path"] for task in planned]
+        source = {**ON_T, "name": name}
+        if name == "renamed":
+            guarded.done(
+                "POST", "/v1/tables/rename", {"source": source, "destination": {**ON_T, "name": "elsewhere"}}, "boss"
+            )
+        else:
+            guarded.done("DELETE", f"{TABLES}/{name}", who="boss")
+        own = guarded.ask("ann", "POST", TABLES, {"name": name, "schema": schema}, **delegation).json()
+        prefixes = [key["prefix"] for key in own["storage-credentials"]]
+        assert prefixes
+        assert [file for file in files for prefix in prefixes if file.startswith(prefix)] == []
+        for file in (*files, loaded["metadata-location"]):
+            uri = f"{guarded.bucket.minio.endpoint}/{file.removeprefix('s3://')}"
+            body = {"region": "us-east-1", "method": "GET", "uri": uri, "headers": {}}
+            assert guarded.ask("ann", "POST", f"{TABLES}/{name}/sign", body).status_code == 403
+        for place in (loaded["metadata"]["location"], files[0].rpartition("/")[0]):
+            body = {"name": "mine", "schema": schema, "location": place}
+            assert guarded.ask("ann", "POST", TABLES, body).is_client_error
+            update = {"action": "set-properties", "updates": {"write.data.path": place}}
+            body = {"requirements": [], "updates": [update]}
+            assert guarded.ask("ann", "POST", f"{TABLES}/{name}", body).is_client_error
 
 
 def test_clone_carries_the_policies_and_only_who_sees_all_makes_one(guarded: GuardedLake) -> None:
