@@ -327,7 +327,7 @@ def test_policy_is_on_a_field_at_any_depth_by_its_id(guarded: GuardedLake) -> No
 def test_no_key_of_a_table_of_the_same_name_reaches_the_files(guarded: GuardedLake) -> None:
     """Folders of DuckLake's files are called like tables: another table takes the name after a rename and a drop."""
     delegation = {"X-Iceberg-Access-Delegation": "vended-credentials"}
-    schema = {"type": "struct", "schema-id": 0, "fields": COLUMNS}
+    schema: dict[str, Any] = {"type": "struct", "schema-id": 0, "fields": COLUMNS}
     for name in ("renamed", "dropped"):
         guarded.make_table(name)
         guarded.guard(name)
@@ -347,14 +347,14 @@ def test_no_key_of_a_table_of_the_same_name_reaches_the_files(guarded: GuardedLa
         assert [file for file in files for prefix in prefixes if file.startswith(prefix)] == []
         for file in (*files, loaded["metadata-location"]):
             uri = f"{guarded.bucket.minio.endpoint}/{file.removeprefix('s3://')}"
-            body = {"region": "us-east-1", "method": "GET", "uri": uri, "headers": {}}
-            assert guarded.ask("ann", "POST", f"{TABLES}/{name}/sign", body).status_code == 403
+            wish = {"region": "us-east-1", "method": "GET", "uri": uri, "headers": {}}
+            assert guarded.ask("ann", "POST", f"{TABLES}/{name}/sign", wish).status_code == 403
         for place in (loaded["metadata"]["location"], files[0].rpartition("/")[0]):
             body = {"name": "mine", "schema": schema, "location": place}
             assert guarded.ask("ann", "POST", TABLES, body).is_client_error
             update = {"action": "set-properties", "updates": {"write.data.path": place}}
-            body = {"requirements": [], "updates": [update]}
-            assert guarded.ask("ann", "POST", f"{TABLES}/{name}", body).is_client_error
+            commit = {"requirements": [], "updates": [update]}
+            assert guarded.ask("ann", "POST", f"{TABLES}/{name}", commit).is_client_error
 
 
 def test_clone_carries_the_policies_and_only_who_sees_all_makes_one(guarded: GuardedLake) -> None:
