@@ -15,12 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from socketserver import BaseRequestHandler, ThreadingTCPServer
-from threading import Thread
-from typing import Final, cast
+from threading import BoundedSemaphore, Thread
+from typing import Any, Final, cast
 
 from duckicelake.errors import RefusedAddressError
 from duckicelake.rest.outbound import OutboundGuard
 
+MAX_CONNECTIONS: Final = 1024
+"""Connections at a time, each with a thread: as many as 16 stores have (`DUCKICELAKE_S3_MAX_CONNECTIONS`)."""
 _MAX_HEAD_BYTES: Final = 65_536
 _PIECE_BYTES: Final = 262_144
 _CONNECT_SECONDS: Final = 10.0
@@ -67,8 +69,34 @@ def _start(guard: OutboundGuard, _: int) -> OutboundProxy:
 
 
 class _Server(ThreadingTCPServer):
+    """Serves up to `MAX_CONNECTIONS` connections at a time, each in a thread."""
+
     daemon_threads = True
     request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._free = BoundedSemaphore(MAX_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection; refuse it if there are too many."""
+        if not self._free.acquire(blocking=False):
+            with suppress(OSError):
+                _refuse(request, "503 Service Unavailable", f"The proxy has {MAX_CONNECTIONS} connections; try again")
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: the library at the other end says what failed."""

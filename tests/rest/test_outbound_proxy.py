@@ -2,6 +2,7 @@
 
 import base64
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import pytest
 from obstore.store import S3Store as ObstoreBucket
 
 from duckicelake.errors import CatalogError
+from duckicelake.rest import outbound_proxy
 from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.rest.outbound_proxy import OutboundProxy, find_proxy
 from duckicelake.storage.s3 import S3Options, S3Store
@@ -198,3 +200,19 @@ def test_proxy_does_not_hand_its_password_on(proxy: OutboundProxy) -> None:
 def test_proxy_of_one_guard_is_one(proxy: OutboundProxy) -> None:
     assert find_proxy(OutboundGuard.parse((LISTED,))) is proxy
     assert find_proxy(OutboundGuard.parse(())) != proxy
+
+
+def test_connections_beyond_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbound_proxy, "MAX_CONNECTIONS", 2)
+    proxy = find_proxy(OutboundGuard.parse(("192.0.2.7",)))  # another guard than that of other tests
+    host, port = proxy.address.split(":")
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(2)]
+        time.sleep(0.2)
+        assert b"503 Service Unavailable" in exchange(proxy, b"")
+        held[0].sendall(b"\r\n\r\n")
+        assert held[0].recv(100).startswith(b"HTTP/1.1 400")
+        until = time.monotonic() + 5
+        while b" 503 " in exchange(proxy, b"\r\n\r\n"):
+            assert time.monotonic() < until
+            time.sleep(0.05)
