@@ -13,13 +13,12 @@ from fastapi.responses import RedirectResponse
 from duckicelake.errors import NotFoundError
 from duckicelake.server.auth.permissions import Public
 from duckicelake.server.hooks import FeatureRoutes
-from duckicelake.server.http.pages import PageAsset, build_page_asset, read_assets
+from duckicelake.server.http.pages import ROOT_MARK, PageAsset, build_page_asset, read_assets
 
 ASSETS_FOLDER: Final = Path(str(files("duckicelake.console"))) / "assets"
 _PAGE: Final = "index.html"
 _FOREVER: Final = "public, max-age=31536000, immutable"
 """For files whose names have the hash of what they hold."""
-_ROOT_MARK: Final = b"{root}"
 _MAX_DEPTH: Final = 32
 _METHODS: Final = ["GET", "HEAD"]
 IfNoneMatch = Annotated[str | None, Header()]
@@ -36,7 +35,7 @@ def load_files() -> Mapping[str, PageAsset]:
 @cache
 def build_page(depth: int) -> PageAsset:
     """Build the page for an address that is `depth` folders below the server's, which itself may be anywhere."""
-    body = (ASSETS_FOLDER / _PAGE).read_bytes().replace(_ROOT_MARK, b"../" * depth)
+    body = (ASSETS_FOLDER / _PAGE).read_bytes().replace(ROOT_MARK, b"../" * depth)
     return build_page_asset(body, ".html")
 
 

@@ -64,7 +64,19 @@ async function call<P extends keyof paths, M extends Method>(
 ): Promise<Answer<P, M>> {
   const answer = await send(method, path, asked);
   const text = await answer.text();
-  return (text ? parseJson(text) : undefined) as Answer<P, M>;
+  return (text ? parseAnswer(text, answer) : undefined) as Answer<P, M>;
+}
+
+/** All routes answer with objects; anything else is from who stands in between, or of another server. */
+function parseAnswer(text: string, { status, headers }: Response): object {
+  try {
+    const parsed = parseJson(text);
+    if (typeof parsed === "object" && parsed !== null && !Array.isArray(parsed)) return parsed;
+  } catch {
+    // not JSON at all
+  }
+  const message = "What came is no answer of this catalog. A proxy or a login page may stand in between.";
+  throw new ApiError(message, status, "NoCatalogAnswer", headers.get("X-Request-Id"));
 }
 
 /** The answer itself, once it is known to be a success. Throws ApiError. */

@@ -91,6 +91,8 @@ export interface TableMetadata {
   readonly "current-snapshot-id"?: LongId;
   readonly snapshots?: readonly Snapshot[];
   readonly refs?: Readonly<Record<string, Reference>>;
+  /** How many there are; `snapshots` may be the newest alone, and those that are named. */
+  readonly snapshotCount: number;
 }
 
 export interface ViewMetadata {

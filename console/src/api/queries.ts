@@ -1,8 +1,8 @@
 // What pages ask, each with the key under which the answer is kept.
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { apiNamespace, FIRST_WAREHOUSE, type Identifier } from "./address.ts";
-import { get, post } from "./client.ts";
-import type { PlannedFile, TableMetadata, ViewMetadata } from "./iceberg.ts";
+import { type Answer, get, post } from "./client.ts";
+import type { LongId, PlannedFile, Snapshot, TableMetadata, ViewMetadata } from "./iceberg.ts";
 
 const PAGE_SIZE = 200;
 
@@ -74,13 +74,39 @@ export const viewsQuery = (warehouse: string, namespace: readonly string[]) => l
 
 const pathOf = ({ namespace, name }: Identifier) => ({ namespace: apiNamespace(namespace), table: name });
 
+const SNAPSHOTS_EACH = 500;
+
+/** A table's metadata with its newest snapshots and those that branches and tags name; tables may have very many. */
 export const tableQuery = (warehouse: string, table: Identifier) =>
   queryOptions({
     queryKey: [warehouse, "table", table],
     queryFn: async ({ signal }) => {
-      const loaded = await get("/v1/namespaces/{namespace}/tables/{table}", { warehouse, path: pathOf(table), signal });
-      return (loaded as { metadata: TableMetadata }).metadata;
+      const asked = { warehouse, path: pathOf(table), signal };
+      const [loaded, newest] = await Promise.all([
+        get("/v1/namespaces/{namespace}/tables/{table}", { ...asked, query: { snapshots: "refs" } }),
+        get("/v1/namespaces/{namespace}/tables/{table}/snapshots", { ...asked, query: { limit: SNAPSHOTS_EACH } }),
+      ]);
+      const { metadata } = loaded as { metadata: TableMetadata };
+      const snapshots = newest.snapshots as unknown as readonly Snapshot[];
+      const listed = new Set(snapshots.map((one) => String(one["snapshot-id"])));
+      const named = (metadata.snapshots ?? []).filter((one) => !listed.has(String(one["snapshot-id"])));
+      return { ...metadata, snapshots: [...snapshots, ...named], snapshotCount: newest.total };
     },
+  });
+
+/** All snapshots of a table, newest first, page by page. */
+export const snapshotsQuery = (warehouse: string, table: Identifier) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "snapshots", table],
+    queryFn: ({ signal, pageParam }) =>
+      get("/v1/namespaces/{namespace}/tables/{table}/snapshots", {
+        warehouse,
+        path: pathOf(table),
+        query: { limit: SNAPSHOTS_EACH, ...(pageParam === null ? {} : { before: pageParam as never }) },
+        signal,
+      }),
+    initialPageParam: null as LongId | null,
+    getNextPageParam: (page) => page["next-before"],
   });
 
 export const viewQuery = (warehouse: string, { namespace, name }: Identifier) =>
@@ -217,19 +243,14 @@ export const droppedQuery = (warehouse: string) =>
     getNextPageParam: (page) => page["next-page-token"],
   });
 
-export interface FoundThing extends Identifier {
-  readonly kind: "table" | "view";
-}
+export type FoundObject = Answer<"/v1/search", "get">["objects"][number];
 
-/** Tables and views of which a name holds the text. */
+/** Namespaces, tables and views of which a name, a column or a comment holds the text. */
 export const findQuery = (warehouse: string, text: string) =>
   queryOptions({
     queryKey: [warehouse, "find", text],
-    queryFn: async ({ signal }): Promise<readonly FoundThing[]> => {
-      const { datasets } = await get("/lineage/v1/datasets", { warehouse, query: { search: text, limit: 50 }, signal });
-      return datasets.flatMap(({ dropped, kind, ours, table }) => {
-        if (!ours || dropped || !table) return [];
-        return [{ kind: kind === "VIEW" ? "view" : "table", namespace: table.namespace, name: table.name } as const];
-      });
+    queryFn: async ({ signal }): Promise<readonly FoundObject[]> => {
+      if (text === "") return [];
+      return (await get("/v1/search", { warehouse, query: { q: text, pageSize: 50, pageToken: "" }, signal })).objects;
     },
   });

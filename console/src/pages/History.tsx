@@ -5,6 +5,7 @@ import { historyQuery } from "../api/queries.ts";
 import { Card, Head } from "../parts/Card.tsx";
 import { HistoryList, OlderChanges } from "../parts/HistoryList.tsx";
 import { Empty, Loaded } from "../parts/Notice.tsx";
+import { Live, useLiveChanges } from "../parts/live.tsx";
 import { useWarehouse } from "../shell/Frame.tsx";
 
 const SOURCES = ["rest", "duckdb", "pipeline"] as const;
@@ -20,6 +21,7 @@ export function History() {
     ...(principal ? { principal } : {}),
   };
   const query = useInfiniteQuery(historyQuery(warehouse, {}, filter));
+  const isLive = useLiveChanges(warehouse);
   const choose = (changed: { kind?: string; source?: string; principal?: string }) => {
     const next = Object.fromEntries(Object.entries({ ...filter, ...changed }).filter(([, value]) => value));
     void navigate({ to: "/w/$warehouse/history", params: { warehouse }, search: next, replace: true });
@@ -41,6 +43,7 @@ export function History() {
           }}
           onBlur={({ target }) => choose({ principal: target.value.trim() })}
         />
+        <Live isLive={isLive} />
       </div>
       <Card>
         <Loaded query={query} lines={12}>

@@ -50,7 +50,7 @@ export function HistoryList({
             <Metrics metrics={entry.metrics} />
           </div>
           <div className="small quiet row">
-            <Time at={entry.timestamp} />
+            <Time at={entry.timestamp} isFull />
             <span>{[entry.principal, entry.engine ?? entry.source].filter(Boolean).join(" · ")}</span>
             {entry.notes.message ? <span className="message">{entry.notes.message}</span> : null}
           </div>

@@ -44,6 +44,7 @@ export function Trouble({ error, retry }: { error: unknown; retry?: () => void }
 function titleOf(error: unknown): string {
   if (!(error instanceof ApiError)) return "Something went wrong in this page";
   if (error.status === 0) return "No answer";
+  if (error.status < 300) return "Another answer than expected";
   if (error.status === 401) return "Signed out";
   if (error.status === 403) return "Not allowed";
   if (error.status === 404) return "Not found";

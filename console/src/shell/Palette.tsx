@@ -1,12 +1,14 @@
 // The command palette: pages by their names, tables and views by a part of theirs.
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { Eye, Plus, Search, Table2 } from "lucide-react";
+import { Eye, Folder, Plus, Search, Table2 } from "lucide-react";
 import { type KeyboardEvent, type ReactNode, useDeferredValue, useEffect, useRef, useState } from "react";
-import { type Identifier, joinIdentifier } from "../api/address.ts";
-import { callerQuery, findQuery } from "../api/queries.ts";
+import { joinIdentifier, joinName } from "../api/address.ts";
+import { callerQuery, findQuery, type FoundObject } from "../api/queries.ts";
 import { Dialog } from "../parts/Dialog.tsx";
 import { ADMINISTRATION, SECTIONS, sectionsFor } from "./sections.ts";
+
+const LONGEST_HINT = 40;
 
 interface Choice {
   readonly key: string;
@@ -46,8 +48,8 @@ export function Palette({ warehouse, close }: { warehouse: string; close: () => 
           aria-expanded
           aria-controls="palette-list"
           aria-activedescendant={choices[chosen] ? `palette-${chosen}` : undefined}
-          aria-label="A page, a table or a view"
-          placeholder="A page, a table or a view"
+          aria-label="A page, a table, a column, a comment"
+          placeholder="A page, a table, a column, a comment"
           autoFocus
           spellCheck={false}
           value={typed}
@@ -104,23 +106,31 @@ function useChoices(warehouse: string, typed: string): readonly Choice[] {
       hint: "Act",
       go: () => navigate({ to: "/w/$warehouse/tables", params: { warehouse }, search: { new: kind } }),
     }));
-  const open = (kind: "table" | "view", identifier: Identifier) => {
-    const id = joinIdentifier(identifier);
-    return kind === "table"
-      ? navigate({ to: "/w/$warehouse/tables/$table", params: { warehouse, table: id } })
-      : navigate({ to: "/w/$warehouse/views/$view", params: { warehouse, view: id } });
+  const things = found.map((object) => ({ ...describe(object), go: () => navigate(addressOf(warehouse, object)) }));
+  return [...pages, ...makes, ...things];
+}
+
+const ICONS = { namespace: Folder, table: Table2, view: Eye } as const;
+
+function describe({ kind, namespace, name, columns, comment, matched }: FoundObject): Omit<Choice, "go"> {
+  const full = [...namespace, ...(name ? [name] : [])];
+  const Icon = ICONS[kind];
+  const why = matched.includes("name") ? "" : columns?.length ? columns.slice(0, 3).join(", ") : (comment ?? "");
+  const word = `${kind.charAt(0).toUpperCase()}${kind.slice(1)}`;
+  return {
+    key: `${kind} ${joinName(full)}`,
+    icon: <Icon className={`icon kind-${kind}`} aria-hidden />,
+    name: full.join("."),
+    hint: why ? `${word}: ${why.length > LONGEST_HINT ? `${why.slice(0, LONGEST_HINT)}…` : why}` : word,
   };
-  const things = found.map(({ kind, namespace, name }) => ({
-    key: `${kind} ${joinIdentifier({ namespace, name })}`,
-    icon:
-      kind === "table" ? (
-        <Table2 className="icon kind-table" aria-hidden />
-      ) : (
-        <Eye className="icon kind-view" aria-hidden />
-      ),
-    name: [...namespace, name].join("."),
-    hint: kind === "table" ? "Table" : "View",
-    go: () => open(kind, { namespace, name }),
-  }));
-  return words ? [...pages, ...makes, ...things] : [...pages, ...makes, ...things.slice(0, 8)];
+}
+
+function addressOf(warehouse: string, { kind, namespace, name }: FoundObject) {
+  if (kind === "namespace" || !name) {
+    return { to: "/w/$warehouse/tables", params: { warehouse }, search: { in: joinName(namespace) } } as const;
+  }
+  const id = joinIdentifier({ namespace, name });
+  return kind === "table"
+    ? ({ to: "/w/$warehouse/tables/$table", params: { warehouse, table: id } } as const)
+    : ({ to: "/w/$warehouse/views/$view", params: { warehouse, view: id } } as const);
 }

@@ -257,6 +257,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", f"{_TABLE}/history"): _READER,
     ("GET", f"{_VIEW}/history"): _READER,
     ("GET", f"{_TABLE}/diff"): _READER,
+    ("GET", f"{_TABLE}/snapshots"): _READER,
     # So is the list of what was dropped; a namespace takes the right to manage, which the use case checks.
     ("GET", "/v1/dropped"): AnyToken(),
     ("POST", f"{_NAMESPACE}/undrop"): _CREATOR,

@@ -16,9 +16,11 @@ from starlette.types import Scope
 from duckicelake import errors
 from duckicelake.errors import InvalidRequestError, restate_rule
 from duckicelake.iceberg.model import has_nul
+from duckicelake.server.http.pages import load_not_found_page
 
 _MAX_FINDINGS = 5
 _MAX_INPUT_CHARS = 60
+_MAX_DEPTH = 64
 Model = TypeVar("Model", bound=BaseModel)
 ERROR_KEY = "duckicelake.error"
 """Where in the ASGI scope the request log finds what its operator has to know of: errors behind 5xx, and damage."""
@@ -219,6 +221,8 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     method, path = request.method, request.scope["path"]
+    if error.status_code == 404 and _is_for_reader(request):
+        return _answer_with_page(path)
     if error.status_code == 404:
         is_below = path.endswith("/v1/config") or path.count("/v1/") > 1
         message = f"No such route: {method} {path}; {_URI_HINT if is_below else _ROUTES_HINT}"
@@ -229,6 +233,18 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
         message = error.detail
     kind = _HTTP_TYPES.get(error.status_code, HTTPStatus(error.status_code).phrase.replace(" ", "") + "Exception")
     return build_error_response(error.status_code, kind, message, headers)
+
+
+def _is_for_reader(request: Request) -> bool:
+    """Return whether a browser asks in order to show the answer: programs, and scripts of pages, don't ask for HTML."""
+    return request.method in {"GET", "HEAD"} and "text/html" in request.headers.get("accept", "")
+
+
+def _answer_with_page(path: str) -> Response:
+    page = load_not_found_page(min(path.count("/") - 1, _MAX_DEPTH)).answer(None)
+    page.status_code = 404
+    page.headers["Vary"] = "Accept"
+    return page
 
 
 def _find_allowed_methods(request: Request) -> set[str]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -26,6 +27,8 @@ _CONTENT_POLICY: Final = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
+ROOT_MARK: Final = b"{root}"
+"""In a page, where the way from it to the server's own address belongs."""
 ASKED_EACH_TIME: Final = "no-cache"
 
 
@@ -68,6 +71,13 @@ class PageAsset:
         if coding not in self._packed:
             self._packed[coding] = compress(self.body, coding)
         return self._packed[coding]
+
+
+@cache
+def load_not_found_page(depth: int) -> PageAsset:
+    """Load the page for an address that leads nowhere, `depth` folders below the server's."""
+    body = (Path(str(files("duckicelake.server"))) / "ui" / "not-found.html").read_bytes()
+    return build_page_asset(body.replace(ROOT_MARK, b"../" * depth or b"./"), ".html")
 
 
 def build_page_asset(body: bytes, suffix: str, cache_control: str = ASKED_EACH_TIME) -> PageAsset:

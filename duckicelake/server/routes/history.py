@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Query
 
 from duckicelake.catalog.diff import TableComparison, diff_table
+from duckicelake.catalog.snapshot_list import SnapshotPage, list_snapshots
 from duckicelake.changelog.history import KINDS, HistoryPage, HistoryQuery, read_history
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.route import StrictRoute
@@ -51,6 +52,18 @@ def namespace_history(services: AppServices, namespace: NamespacePath, asked: As
 def table_history(services: AppServices, namespace: NamespacePath, table: TablePath, asked: AskedQuery) -> HistoryPage:
     """List what changed in a table, under all names that it had; of one that was dropped, too. Newest first."""
     return read_history(services, asked, namespace, table)
+
+
+@router.get("/namespaces/{namespace}/tables/{table}/snapshots")
+def table_snapshots(
+    services: AppServices,
+    namespace: NamespacePath,
+    table: TablePath,
+    limit: Annotated[int, Query(ge=1, description=f"most snapshots of an answer, up to {MAX_PAGE_ENTRIES}")] = 100,
+    before: Annotated[int | None, Query(description="only those before this snapshot, as next-before says")] = None,
+) -> SnapshotPage:
+    """List a table's snapshots, newest first, a page at a time: a load has all of them at once."""
+    return list_snapshots(services, namespace, table, min(limit, MAX_PAGE_ENTRIES), before)
 
 
 @router.get("/namespaces/{namespace}/tables/{table}/diff")

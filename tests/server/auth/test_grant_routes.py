@@ -73,6 +73,7 @@ ON_OBJECT: dict[str, set[str]] = {
     f"POST {TABLE}/sign": EITHER,
     f"GET {TABLE}/history": READS,
     f"GET {TABLE}/diff": READS,
+    f"GET {TABLE}/snapshots": READS,
     f"GET {VIEW}": READS,
     f"HEAD {VIEW}": ANY,
     f"POST {VIEW}": ALTERS,

@@ -201,6 +201,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"GET {NAMESPACE}/history": (READERS, 200),
     f"GET {TABLE}/history": (READERS, 200),
     f"GET {TABLE}/diff": (READERS, 200),
+    f"GET {TABLE}/snapshots": (READERS, 200),
     f"GET {VIEW}/history": (READERS, 200),
     "GET /pipeline/v1/jobs": (KNOWN, 200),
     f"POST {JOBS}": (WRITERS, 400),

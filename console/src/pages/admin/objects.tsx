@@ -52,7 +52,7 @@ export function useObjectNames(warehouse: string, typed: string, kinds: readonly
   const all = [
     WHOLE_WAREHOUSE,
     ...namespaces.map((namespace) => ({ kind: "namespace" as const, namespace, name: "" })),
-    ...found,
+    ...found.flatMap((one) => (one.kind === "namespace" ? [] : [{ ...one, name: one.name ?? "" }])),
   ];
   return all.filter(({ kind }) => kinds.includes(kind)).map(writeObject);
 }

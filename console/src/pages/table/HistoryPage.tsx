@@ -3,12 +3,14 @@ import { historyQuery } from "../../api/queries.ts";
 import { Card } from "../../parts/Card.tsx";
 import { HistoryList, OlderChanges } from "../../parts/HistoryList.tsx";
 import { Empty, Loaded } from "../../parts/Notice.tsx";
+import { Live, useLiveChanges } from "../../parts/live.tsx";
 import type { TablePageProps } from "./Table.tsx";
 
 export function HistoryPage({ warehouse, table }: TablePageProps) {
   const query = useInfiniteQuery(historyQuery(warehouse, { namespace: table.namespace, table: table.name }, {}));
+  const isLive = useLiveChanges(warehouse);
   return (
-    <Card title="Who changed what, and when">
+    <Card title="Who changed what, and when" aside={<Live isLive={isLive} />}>
       <Loaded query={query}>
         {({ pages }) => {
           const entries = pages.flatMap((page) => page.history);

@@ -1,13 +1,14 @@
 // Snapshots, newest first, with branches and tags; and what changed between any two.
-import { useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { GitBranch, Tag } from "lucide-react";
-import { useMemo, useRef, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { joinIdentifier } from "../../api/address.ts";
 import type { Answer } from "../../api/client.ts";
 import type { Snapshot, TableMetadata } from "../../api/iceberg.ts";
-import { comparisonQuery } from "../../api/queries.ts";
+import { comparisonQuery, snapshotsQuery } from "../../api/queries.ts";
+import { Plot } from "../../charts/Plot.tsx";
 import { Card } from "../../parts/Card.tsx";
 import { Copy } from "../../parts/Copy.tsx";
 import { formatAbsolute, formatBytes, formatCount, formatKind, formatShort, plural } from "../../parts/format.ts";
@@ -22,10 +23,15 @@ const LISTED = 500;
 export function SnapshotsPage({ warehouse, table, metadata }: TablePageProps) {
   const { from, to } = useSearch({ from: "/w/$warehouse/tables/$table" });
   const navigate = useNavigate();
-  const snapshots = useMemo(
-    () => [...(metadata.snapshots ?? [])].sort((a, b) => b["timestamp-ms"] - a["timestamp-ms"]),
-    [metadata],
-  );
+  const query = useInfiniteQuery(snapshotsQuery(warehouse, table));
+  const newest = metadata.snapshots ?? [];
+  const snapshots = useMemo(() => {
+    const listed = query.data?.pages.flatMap((page) => page.snapshots as unknown as readonly Snapshot[]);
+    return listed ?? [...newest].sort((a, b) => b["timestamp-ms"] - a["timestamp-ms"]);
+  }, [query.data, newest]);
+  const loadMore = () => {
+    if (query.hasNextPage && !query.isFetchingNextPage) void query.fetchNextPage();
+  };
   const current = String(metadata["current-snapshot-id"] ?? "");
   const newer = to ?? current;
   const parent = snapshots.find((one) => String(one["snapshot-id"]) === newer)?.["parent-snapshot-id"];
@@ -47,8 +53,9 @@ export function SnapshotsPage({ warehouse, table, metadata }: TablePageProps) {
   return (
     <>
       <References warehouse={warehouse} table={table} metadata={metadata} />
+      <Growth snapshots={snapshots} />
       <div className="columns wide-first">
-        <Card title={plural(snapshots.length, "snapshot")}>
+        <Card title={plural(metadata.snapshotCount, "snapshot")}>
           <Timeline
             metadata={metadata}
             snapshots={snapshots}
@@ -56,6 +63,7 @@ export function SnapshotsPage({ warehouse, table, metadata }: TablePageProps) {
             newer={newer}
             choose={(id) => choose({ from: "", to: id })}
             chooseOlder={(id) => choose({ from: id, to: newer })}
+            reachEnd={loadMore}
           />
         </Card>
         <Card title="What changed">
@@ -78,6 +86,43 @@ export function SnapshotsPage({ warehouse, table, metadata }: TablePageProps) {
         </Card>
       </div>
     </>
+  );
+}
+
+const SIDES = [
+  { key: "total-records", name: "Rows" },
+  { key: "total-files-size", name: "Bytes" },
+  { key: "total-data-files", name: "Data files" },
+] as const;
+const DRAWN = 500;
+
+/** What the table held after each snapshot, as their summaries say. */
+function Growth({ snapshots }: { snapshots: readonly Snapshot[] }) {
+  const [key, setKey] = useState<(typeof SIDES)[number]["key"]>("total-records");
+  const points = snapshots.slice(0, DRAWN).flatMap((one) => {
+    const value = Number(one.summary?.[key] ?? Number.NaN);
+    const at = one["timestamp-ms"];
+    return Number.isNaN(value) ? [] : [{ label: formatAbsolute(new Date(at)), at, value }];
+  });
+  if (points.length < 2) return null;
+  const { name } = SIDES.find((one) => one.key === key) ?? SIDES[0];
+  return (
+    <Card
+      title="Growth"
+      aside={
+        <select aria-label="What grows" value={key} onChange={({ target }) => setKey(target.value as typeof key)}>
+          {SIDES.map((side) => (
+            <option key={side.key} value={side.key}>
+              {side.name}
+            </option>
+          ))}
+        </select>
+      }
+    >
+      <div className="inside">
+        <Plot title={`${name} after each of the newest ${formatCount(points.length)} snapshots`} points={points} />
+      </div>
+    </Card>
   );
 }
 
@@ -194,6 +239,7 @@ function Timeline({
   newer,
   choose,
   chooseOlder,
+  reachEnd,
 }: {
   metadata: TableMetadata;
   snapshots: readonly Snapshot[];
@@ -201,6 +247,7 @@ function Timeline({
   newer: string;
   choose: (id: string) => void;
   chooseOlder: (id: string) => void;
+  reachEnd: () => void;
 }) {
   const scroll = useRef<HTMLDivElement>(null);
   const rows = useVirtualizer({
@@ -210,10 +257,15 @@ function Timeline({
     overscan: 10,
   });
   const references = useMemo(() => referencesOf(metadata), [metadata]);
+  const items = rows.getVirtualItems();
+  const last = items.at(-1)?.index ?? 0;
+  useEffect(() => {
+    if (last >= snapshots.length - 50) reachEnd();
+  }, [last, snapshots.length]);
   return (
     <div className="scroll tall" ref={scroll}>
       <ol className="timeline" style={{ height: rows.getTotalSize(), position: "relative" }}>
-        {rows.getVirtualItems().map(({ index, start }) => {
+        {items.map(({ index, start }) => {
           const snapshot = snapshots[index];
           if (!snapshot) return null;
           const id = String(snapshot["snapshot-id"]);

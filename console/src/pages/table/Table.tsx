@@ -95,7 +95,7 @@ function Figures({ warehouse, table, metadata }: TablePageProps) {
       </Figure>
       <Figure name="Data files">{formatShort(files)}</Figure>
       <Figure name="Size">{formatBytes(bytes)}</Figure>
-      <Figure name="Snapshots">{formatShort(metadata.snapshots?.length ?? 0)}</Figure>
+      <Figure name="Snapshots">{formatShort(metadata.snapshotCount)}</Figure>
       <Figure name="Format">Iceberg v{metadata["format-version"]}</Figure>
       <Figure name="Changed">
         <Time at={metadata["last-updated-ms"]} />
