@@ -15,6 +15,7 @@ const HEIGHT = 320;
 const MARGIN = { top: 12, right: 12, bottom: 44, left: 62 };
 const MOST_BARS = 60;
 const LABEL_PX = 74;
+const LINE_LABEL_PX = 190;
 
 export function Plot({ points, title }: { points: readonly Point[]; title: string }) {
   const [place, width] = useWidth();
@@ -94,7 +95,7 @@ function Line({ points, y, width }: MarkProps) {
     ({ at }) => x(at ?? 0),
     ({ value }) => y(value),
   )(points as Point[]);
-  const each = Math.max(1, Math.ceil(points.length / Math.max(1, Math.floor(width / 150))));
+  const each = Math.max(1, Math.ceil(points.length / Math.max(1, Math.floor(width / LINE_LABEL_PX))));
   return (
     <>
       <path d={path ?? ""} fill="none" stroke="var(--mark-1)" strokeWidth={2} />
@@ -106,12 +107,18 @@ function Line({ points, y, width }: MarkProps) {
             </circle>
           ) : null}
           {number % each === 0 ? (
-            <text x={x(at ?? 0)} y={HEIGHT - MARGIN.bottom + 18} textAnchor={number === 0 ? "start" : "middle"}>
-              {label.slice(0, 19)}
+            <text x={x(at ?? 0)} y={HEIGHT - MARGIN.bottom + 18} textAnchor={anchorOf(x(at ?? 0), width)}>
+              {label.slice(0, 25)}
             </text>
           ) : null}
         </g>
       ))}
     </>
   );
+}
+
+/** Labels at the edges grow inwards. */
+function anchorOf(x: number, width: number): "start" | "middle" | "end" {
+  if (x < LINE_LABEL_PX / 2) return "start";
+  return x > width - LINE_LABEL_PX / 2 ? "end" : "middle";
 }

@@ -53,7 +53,6 @@ export function SnapshotsPage({ warehouse, table, metadata }: TablePageProps) {
   return (
     <>
       <References warehouse={warehouse} table={table} metadata={metadata} />
-      <Growth snapshots={snapshots} />
       <div className="columns wide-first">
         <Card title={plural(metadata.snapshotCount, "snapshot")}>
           <Timeline
@@ -85,6 +84,7 @@ export function SnapshotsPage({ warehouse, table, metadata }: TablePageProps) {
           )}
         </Card>
       </div>
+      <Growth snapshots={snapshots} />
     </>
   );
 }
