@@ -137,13 +137,57 @@ const policies = createRoute({
   component: lazyRouteComponent(() => import("./pages/admin/Policies.tsx"), "Policies"),
 });
 
+const audit = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/audit",
+  validateSearch: (
+    search,
+  ): { principal?: string; operation?: string; resource?: string; result?: string; hours?: string } =>
+    textsOf(search, ["principal", "operation", "resource", "result", "hours"]),
+  component: lazyRouteComponent(() => import("./pages/admin/Audit.tsx"), "Audit"),
+});
+
+const upkeep = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/upkeep",
+  validateSearch: (search): { result?: string } => textsOf(search, ["result"]),
+  component: lazyRouteComponent(() => import("./pages/admin/Upkeep.tsx"), "Upkeep"),
+});
+
+const doctor = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/doctor",
+  component: lazyRouteComponent(() => import("./pages/admin/Doctor.tsx"), "Doctor"),
+});
+
+const api = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/api",
+  validateSearch: (search): { route?: string } => textsOf(search, ["route"]),
+  component: lazyRouteComponent(() => import("./pages/admin/ApiReference.tsx"), "ApiReference"),
+});
+
 const you = createRoute({
   getParentRoute: () => warehouse,
   path: "/you",
   component: lazyRouteComponent(() => import("./pages/admin/You.tsx"), "You"),
 });
 
-const administration = [warehouses, oneWarehouse, people, onePrincipal, issuers, grants, why, policies, you] as const;
+const administration = [
+  warehouses,
+  oneWarehouse,
+  people,
+  onePrincipal,
+  issuers,
+  grants,
+  why,
+  policies,
+  audit,
+  upkeep,
+  doctor,
+  api,
+  you,
+] as const;
 
 /** The members of an address that are texts. */
 function textsOf<K extends string>(search: Record<string, unknown>, names: readonly K[]): { [N in K]?: string } {

@@ -34,6 +34,10 @@ PAGES = {
     "grants of an object": "w/duckicelake/grants?principal=admin&on=table:sales.orders",
     "why": "w/duckicelake/why?principal=admin&action=select&on=table:sales.orders",
     "policies": "w/duckicelake/policies?on=table:sales.orders",
+    "audit": "w/duckicelake/audit",
+    "upkeep": "w/duckicelake/upkeep",
+    "doctor": "w/duckicelake/doctor",
+    "api": "w/duckicelake/api?route=POST /v1/namespaces/{namespace}/tables/{table}",
     "you": "w/duckicelake/you",
     "no such page": "w/duckicelake/nothing",
 }

@@ -2,15 +2,19 @@
 import {
   ArchiveRestore,
   Boxes,
+  Braces,
   Database,
   History as HistoryIcon,
   House,
   KeyRound,
   type LucideIcon,
   MessageCircleQuestion,
+  ScrollText,
   SquareTerminal,
+  Stethoscope,
   Users,
   VenetianMask,
+  Wrench,
 } from "lucide-react";
 import type { Caller } from "../api/administration.ts";
 
@@ -25,7 +29,11 @@ export interface Section {
     | "/w/$warehouse/people"
     | "/w/$warehouse/grants"
     | "/w/$warehouse/why"
-    | "/w/$warehouse/policies";
+    | "/w/$warehouse/policies"
+    | "/w/$warehouse/audit"
+    | "/w/$warehouse/upkeep"
+    | "/w/$warehouse/doctor"
+    | "/w/$warehouse/api";
   readonly name: string;
   readonly Icon: LucideIcon;
   readonly isExact?: boolean;
@@ -46,12 +54,25 @@ const isAdmin = (caller: Caller): boolean => caller["is-admin"];
 /** Who may see or manage any: administrators, and where grants are on everyone their own. */
 const hasGrants = (caller: Caller): boolean => caller["is-admin"] || caller["grants-on"];
 
+/** Who may read all of the warehouse, by scopes that are bounded by nothing but grants. */
+const mayExamine = ({ actions, scopes, "grants-on": isOn }: Caller): boolean =>
+  actions.includes("select") && (scopes.includes("*") || (isOn && scopes.includes("grants")));
+
 export const ADMINISTRATION: readonly Section[] = [
   { to: "/w/$warehouse/warehouses", name: "Warehouses", Icon: Boxes, isFor: isAdmin },
   { to: "/w/$warehouse/people", name: "People", Icon: Users, isFor: isAdmin },
   { to: "/w/$warehouse/grants", name: "Grants", Icon: KeyRound, isFor: hasGrants },
   { to: "/w/$warehouse/why", name: "Why may she?", Icon: MessageCircleQuestion, isFor: isAdmin },
   { to: "/w/$warehouse/policies", name: "Policies", Icon: VenetianMask, isFor: hasGrants },
+  {
+    to: "/w/$warehouse/audit",
+    name: "Audit",
+    Icon: ScrollText,
+    isFor: ({ actions }) => actions.includes("manage-grants"),
+  },
+  { to: "/w/$warehouse/upkeep", name: "Upkeep", Icon: Wrench },
+  { to: "/w/$warehouse/doctor", name: "Doctor", Icon: Stethoscope, isFor: mayExamine },
+  { to: "/w/$warehouse/api", name: "API", Icon: Braces },
 ];
 
 /** Those that the caller may see anything of. */

@@ -1,0 +1,114 @@
+// What the pages of operation ask: the audit trail, jobs, statistics of tables, what doctor finds, the API's description.
+import { infiniteQueryOptions, queryOptions, useQuery, useQueryClient } from "@tanstack/react-query";
+import { PAGED, PAGE_SIZE } from "./administration.ts";
+import { serverUrl } from "./address.ts";
+import { type Answer, get } from "./client.ts";
+
+export type AuditEntry = Answer<"/v1/audit", "get">["entries"][number];
+export type Job = Answer<"/pipeline/v1/jobs", "get">["jobs"][number];
+export type Statistics = Answer<"/pipeline/v1/tables", "get">["tables"][number];
+export type Finding = Answer<"/v1/doctor", "get">["findings"][number];
+
+export interface AuditFilter {
+  readonly principal?: string;
+  readonly resource?: string;
+  readonly operation?: string;
+  readonly result?: string;
+  readonly since?: string;
+}
+
+const LIVE_MS = 3000;
+const MOST_NEW = 10_000;
+
+/** The newest entries, the oldest of them first. Later only what came since is asked for. */
+export function useAudit(warehouse: string, filter: AuditFilter, limit: number, isLive: boolean) {
+  const client = useQueryClient();
+  const queryKey = [warehouse, "audit", filter, limit];
+  return useQuery({
+    queryKey,
+    queryFn: async ({ signal }): Promise<readonly AuditEntry[]> => {
+      const known = client.getQueryData<readonly AuditEntry[]>(queryKey) ?? [];
+      const last = known.at(-1)?.id;
+      const query = { ...filter, ...(last === undefined ? { limit } : { after: last, limit: MOST_NEW }) };
+      const { entries } = await get("/v1/audit", { warehouse, query, signal });
+      return entries.length > 0 ? [...known, ...entries] : known;
+    },
+    refetchInterval: isLive ? LIVE_MS : false,
+    retry: false,
+  });
+}
+
+export interface JobFilter {
+  readonly kind?: string;
+  readonly result?: string;
+}
+
+export const jobsQuery = (warehouse: string, filter: JobFilter) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "jobs", filter],
+    queryFn: ({ signal, pageParam }) =>
+      get("/pipeline/v1/jobs", { warehouse, query: { ...filter, pageSize: 200, pageToken: pageParam }, signal }),
+    ...PAGED,
+    refetchInterval: 10_000,
+  });
+
+export const allStatisticsQuery = (warehouse: string) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "all statistics"],
+    queryFn: ({ signal, pageParam }) =>
+      get("/pipeline/v1/tables", { warehouse, query: { pageSize: PAGE_SIZE, pageToken: pageParam }, signal }),
+    ...PAGED,
+  });
+
+export interface Parameter {
+  readonly name: string;
+  readonly in: "path" | "query" | "header" | "cookie";
+  readonly required?: boolean;
+  readonly description?: string;
+  readonly schema?: Schema;
+}
+
+export interface Schema {
+  readonly $ref?: string;
+  readonly type?: string;
+  readonly description?: string;
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly required?: readonly string[];
+  readonly items?: Schema;
+  readonly anyOf?: readonly Schema[];
+  readonly oneOf?: readonly Schema[];
+  readonly enum?: readonly unknown[];
+  readonly const?: unknown;
+  readonly default?: unknown;
+  readonly additionalProperties?: Schema | boolean;
+}
+
+interface Content {
+  readonly content?: Readonly<Record<string, { readonly schema?: Schema }>>;
+}
+
+export interface Operation {
+  readonly summary?: string;
+  readonly description?: string;
+  readonly tags?: readonly string[];
+  readonly parameters?: readonly Parameter[];
+  readonly requestBody?: Content & { readonly required?: boolean };
+  readonly responses?: Readonly<Record<string, Content & { readonly description?: string }>>;
+}
+
+export interface ApiDescription {
+  readonly info: { readonly title: string; readonly version: string };
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
+  readonly components?: { readonly schemas?: Readonly<Record<string, Schema>> };
+}
+
+export const descriptionQuery = () =>
+  queryOptions({
+    queryKey: ["api description"],
+    queryFn: async ({ signal }): Promise<ApiDescription> => {
+      const answer = await fetch(new URL("openapi.json", serverUrl), { signal, credentials: "omit" });
+      if (!answer.ok) throw new Error(`The server answered with status ${answer.status}.`);
+      return (await answer.json()) as ApiDescription;
+    },
+    staleTime: Number.POSITIVE_INFINITY,
+  });

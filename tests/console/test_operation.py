@@ -1,0 +1,78 @@
+"""The pages of operation: the audit trail as it grows, jobs and upkeep, what doctor finds, and the API."""
+
+import re
+import uuid
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import ShownLake
+from tests.support.browsers import Visit
+
+pytestmark = pytest.mark.console
+
+
+def test_audit_shows_new_entries_as_they_come_with_their_details(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/audit")
+    rows = page.get_by_role("group", name="Audit trail").get_by_role("row")
+    expect(rows.nth(1)).to_be_visible()
+    lake.ask("POST", "/v1/namespaces", {"namespace": ["as-it-comes"]})
+    expect(rows.nth(1)).to_contain_text("Create namespace")
+    expect(rows.nth(1)).to_contain_text("as-it-comes")
+    rows.nth(1).get_by_role("button").click()
+    expect(page.get_by_role("dialog")).to_contain_text("anonymous")
+    page.get_by_role("button", name="Close").click()
+
+
+def test_audit_is_filtered_and_the_address_says_how(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/audit")
+    page.get_by_label("Operation").fill("create_table")
+    page.get_by_label("On", exact=True).fill("labs")
+    page.get_by_role("button", name="Show").click()
+    expect(page).to_have_url(re.compile(r"operation=create_table&resource=labs$"))
+    expect(page.get_by_role("status").filter(has_text="3 entries")).to_be_visible()
+    page.get_by_label("Result").select_option("ForbiddenException")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("No such entries")).to_be_visible()
+
+
+def test_job_that_runs_is_listed_and_what_waits_for_upkeep(lake: ShownLake, window: Visit) -> None:
+    job = {"id": str(uuid.uuid4()), "kind": "compact", "engine": "spark", "parameters": {"target": 5}}
+    lake.ask("POST", "/pipeline/v1/namespaces/sales/tables/orders/jobs", job)
+    lake.ask("POST", "/v1/namespaces/sales/tables/orders/rows", [{"id": 900}])
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/upkeep?result=running")
+    row = page.get_by_role("group", name="Jobs").get_by_role("row", name=re.compile("Compact"))
+    expect(row).to_contain_text("sales.orders")
+    row.get_by_role("button", name="Details").click()
+    expect(page.get_by_role("dialog")).to_contain_text('"target": 5')
+    page.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("group", name="Tables").get_by_role("row", name=re.compile("sales.orders"))).to_be_visible()
+    page.get_by_role("button", name="Failed").click()
+    expect(page.get_by_text("No such jobs")).to_be_visible()
+
+
+def test_doctor_says_what_is_in_order(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/doctor")
+    expect(page.get_by_text("Postgres version")).to_be_visible()
+    page.get_by_role("button", name="Examine again").click()
+    expect(page.get_by_text("Examined just now")).to_be_visible()
+
+
+def test_route_is_found_described_and_tried(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/api")
+    page.get_by_label("Part of a route").fill("namespaces/{namespace}/tables")
+    page.get_by_role("link", name="GET /v1/namespaces/{namespace}/tables", exact=True).click()
+    tried = page.get_by_role("region", name="Try it")
+    expect(tried.get_by_role("button", name="Ask")).to_be_disabled()
+    tried.get_by_label("namespace (required)").fill("sales")
+    tried.get_by_role("button", name="Ask").click()
+    expect(tried.get_by_label("the answer", exact=True)).to_contain_text('"name": "orders"')
+    page.get_by_label("Part of a route").fill("transactions/commit")
+    page.get_by_role("link", name="POST /v1/transactions/commit").click()
+    expect(page.get_by_role("region", name="Body")).to_contain_text("table-changes")
+    expect(page.get_by_role("region", name="Try it")).to_have_count(0)
