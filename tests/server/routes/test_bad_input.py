@@ -144,7 +144,7 @@ def with_field(**changes: Any) -> Json:
 MALFORMED = {
     "nothing": (b"", "not JSON"),
     "half of an object": (b'{"requirements": [', "not JSON"),
-    "a list": (b"[]", "should be an object"),
+    "a list": (b"[]", "must be an object"),
     "not UTF-8": (b'{"requirements": [], "updates": [], "x": "\xff"}', "not JSON"),
     "lone surrogate": (b'{"requirements":[],"updates":[{"action":"set-location","location":"\\ud800"}]}', "not JSON"),
     "nested without end": (b"[" * 100_000, "not JSON"),
@@ -173,11 +173,11 @@ WRONG = {
         commit(requirements=[{"type": "assert-ref-snapshot-id", "snapshot-id": 7}]),
         "ref: Field required",
     ),
-    "properties that are numbers": (properties(a=1), "should be a valid string (got 1)"),
+    "properties that are numbers": (properties(a=1), "must be a valid string (got 1)"),
     "properties that are lists": (commit({"action": "set-properties", "updates": []}), "updates"),
     "snapshot id as text": (
         commit({"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": "1"}),
-        "should be a valid integer",
+        "must be a valid integer",
     ),
     "snapshot id beyond a long": (commit({"action": "remove-snapshots", "snapshot-ids": [2**63]}), "snapshot-ids"),
     "fraction": (commit({"action": "set-current-schema", "schema-id": 0.5}), "schema-id"),
