@@ -62,9 +62,8 @@ Message = tuple[bytes, bytes]
 def main() -> None:
     """Answer messages until standard input ends.
 
-    Arguments: the descriptor of the shared memory, and extensions to load before the first message.
-
-    The signatures of extensions aren't checked, which takes 1.3 s of CPU: they are files of the server's own packages.
+    Arguments: the descriptor of the shared memory, and extensions to load before the first message. Their signatures
+    aren't checked, which takes 1.3 s of CPU: they are files of the server's own packages.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -286,12 +285,19 @@ def run_query(
             left = order["rows"] - progress.rows
             is_cut = batch.num_rows > left
             progress.rows += min(batch.num_rows, left)
-            piece = writer.write(batch.slice(0, left))
-            yield b"D", piece
+            yield b"D", writer.write(batch.slice(0, left))
             if is_cut:
                 break
         yield b"D", writer.end()
         yield b"E", json.dumps({"rows": progress.rows, "is_cut": is_cut}).encode()
+
+
+def take_piece(sink: io.BytesIO) -> bytes:
+    """Take what was written to a buffer, and empty it."""
+    piece = sink.getvalue()
+    sink.seek(0)
+    sink.truncate()
+    return piece
 
 
 class ArrowWriter:
@@ -303,17 +309,11 @@ class ArrowWriter:
 
     def write(self, batch: pa.RecordBatch) -> bytes:
         self._writer.write_batch(batch)
-        return self._take()
+        return take_piece(self._sink)
 
     def end(self) -> bytes:
         self._writer.close()
-        return self._take()
-
-    def _take(self) -> bytes:
-        piece = self._sink.getvalue()
-        self._sink.seek(0)
-        self._sink.truncate()
-        return piece
+        return take_piece(self._sink)
 
 
 class CsvWriter:
@@ -334,16 +334,10 @@ class CsvWriter:
             for column, text in zip(batch.columns, self._texts, strict=True)
         ]
         self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
-        return self.take()
+        return take_piece(self._sink)
 
     def end(self) -> bytes:
-        return self.take()
-
-    def take(self) -> bytes:
-        piece = self._sink.getvalue()
-        self._sink.seek(0)
-        self._sink.truncate()
-        return piece
+        return take_piece(self._sink)
 
 
 class JsonWriter:

@@ -4,7 +4,7 @@ import ipaddress
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, SecretStr
 from pydantic_settings import NoDecode
 
 from duckicelake.properties import is_policy
@@ -69,6 +69,11 @@ def check_policy(text: str) -> None:
     if not (policy and is_policy(name)):
         message = f"Invalid policy {text!r}: expected <property>=<value>, such as maintenance.flush.min-rows=100"
         raise ValueError(message)
+
+
+def reveal(value: object) -> str:
+    """Return the text of a value, a secret's too."""
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_commas)]

@@ -17,6 +17,7 @@ from duckicelake.settings.forms import (
     check_network,
     check_origin,
     check_policy,
+    reveal,
 )
 
 PREFIX = "DUCKICELAKE_"
@@ -416,8 +417,4 @@ class Settings(BaseSettings):
         """Return the environment variables from which a worker process reads the same settings."""
         values = self.model_dump(exclude_none=True)
         values |= {name: ",".join(value) for name, value in values.items() if isinstance(value, tuple)}
-        return {PREFIX + name.upper(): _reveal(value) for name, value in values.items()}
-
-
-def _reveal(value: object) -> str:
-    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        return {PREFIX + name.upper(): reveal(value) for name, value in values.items()}
