@@ -62,10 +62,10 @@ def test_what_may_not_be_read_is_refused_in_words(lake: ShownLake, stranger: Vis
 def test_server_that_does_not_answer_is_asked_again(lake: ShownLake, browser: Browser) -> None:
     window = visit(browser)
     page = window.page
-    page.route("**/v1/namespaces/sales/tables/orders", lambda route: route.abort())
+    page.route("**/v1/namespaces/sales/tables/orders*", lambda route: route.abort())
     page.goto(f"{lake.uri}/ui/w/duckicelake/tables/sales.orders")
     expect(page.get_by_role("alert")).to_contain_text("No answer")
-    page.unroute("**/v1/namespaces/sales/tables/orders")
+    page.unroute("**/v1/namespaces/sales/tables/orders*")
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("group", name="Columns")).to_be_visible()
     window.context.close()
