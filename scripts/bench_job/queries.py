@@ -55,7 +55,7 @@ _FILL: Final = (
 def main() -> None:
     options = options_of(__doc__, pairs=(7, "how often each is measured"))
     rows, pairs = (ROWS_PER_FILE // 10, 3) if options.quick else (ROWS_PER_FILE, options.pairs)
-    settings = {"DUCKICELAKE_QUERY_ROWS": "10000000"}
+    settings = {"DUCKICELAKE_QUERY_ROWS": "10000000", "DUCKICELAKE_QUERY_SECONDS": "300"}
     with running_bench(auth=False, settings=settings) as bench, _attach(bench) as duck:
         size = _fill(duck, rows)
         lake = duckicelake.connect(bench.uri)
