@@ -1,9 +1,9 @@
-"""`duckicelake shell` in a pseudo-terminal, and the screen that a person sees, by a terminal emulator."""
+"""Programs in a pseudo-terminal, as `duckicelake shell`, and the screen that a person sees, by a terminal emulator."""
 
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pexpect
@@ -14,10 +14,11 @@ SECONDS = 60.0
 
 
 class Terminal:
-    """A shell in a pseudo-terminal, and the screen that a person sees."""
+    """A program in a pseudo-terminal, and the screen that a person sees. prompt: what its prompts end with."""
 
-    def __init__(self, child: "pexpect.spawn[bytes]", width: int, height: int) -> None:
+    def __init__(self, child: "pexpect.spawn[bytes]", width: int, height: int, prompt: str = ">") -> None:
         self.child = child
+        self.prompt = prompt
         self.screen = pyte.Screen(width, height)
         self.raw = b""
         self._stream = pyte.ByteStream(self.screen)
@@ -46,13 +47,13 @@ class Terminal:
 
     def run(self, text: str, expected: str) -> str:
         """Type a line on an empty prompt; wait for what it prints, and for the next prompt."""
-        self.wait(_has_empty_prompt)
+        before = self.wait(self._has_empty_prompt)
         self.type(f"{text}\r")
-        return self.wait(lambda shown: expected in shown and _has_empty_prompt(shown))
+        return self.wait(lambda shown: shown != before and expected in shown and self._has_empty_prompt(shown))
 
     def leave(self) -> int:
         """Type Ctrl-D on an empty prompt; return what the shell exits with."""
-        self.wait(_has_empty_prompt)
+        self.wait(self._has_empty_prompt)
         self.type("\x04")
         return self.wait_for_end()
 
@@ -63,6 +64,9 @@ class Terminal:
             self._read(0.2)
         self._read(0.1)
         return int(self.child.exitstatus or 0)
+
+    def _has_empty_prompt(self, shown: str) -> bool:
+        return shown.rpartition("\n")[2].rstrip().endswith(self.prompt)
 
     def _read(self, seconds: float) -> None:
         try:
@@ -77,26 +81,31 @@ class Terminal:
             self.child.send(f"\x1b[{self.screen.cursor.y + 1};{self.screen.cursor.x + 1}R")
 
 
-def _has_empty_prompt(shown: str) -> bool:
-    return shown.rpartition("\n")[2].rstrip().endswith(">")
-
-
 @contextmanager
 def start_shell(
     *arguments: str, environment: Mapping[str, str], width: int = 100, height: int = 30
 ) -> Iterator[Terminal]:
     """Start the shell in a pseudo-terminal of its own."""
+    command = [sys.executable, "-m", "duckicelake.cli.main", "shell", *arguments]
+    with start_program(command, environment=environment, width=width, height=height) as terminal:
+        yield terminal
+
+
+@contextmanager
+def start_program(
+    command: Sequence[str], *, environment: Mapping[str, str], width: int, height: int, prompt: str = ">"
+) -> Iterator[Terminal]:
+    """Start a program in a pseudo-terminal of its own."""
     given = {
         **environment,
         "TERM": "xterm-256color",
         "COLORTERM": "truecolor",
         "PROMPT_TOOLKIT_COLOR_DEPTH": "DEPTH_24_BIT",
     }
-    command = ["-m", "duckicelake.cli.main", "shell", *arguments]
-    child = pexpect.spawn(sys.executable, command, env=given, dimensions=(height, width), timeout=SECONDS)
+    child = pexpect.spawn(command[0], list(command[1:]), env=given, dimensions=(height, width), timeout=SECONDS)
     child.delaybeforesend = None
     try:
-        yield Terminal(child, width, height)
+        yield Terminal(child, width, height, prompt)
     finally:
         if child.isalive():
             child.kill(signal.SIGKILL)
