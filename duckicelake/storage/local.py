@@ -131,10 +131,12 @@ class LocalStore:
         return path
 
     def check(self) -> None:
-        with _translate_errors(str(self.root)):
+        try:
             _make_folder(self.root, 0o700)
             with tempfile.TemporaryFile(dir=self.root) as probe:
                 probe.write(b"duckicelake")
+        except OSError as error:  # of the server's own folder, which no client named
+            raise UnavailableError(f"{self.root}: {error.strerror}") from error
 
     def close(self) -> None:
         return None

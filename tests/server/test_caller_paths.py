@@ -69,6 +69,7 @@ GIVEN: Mapping[str, str] = {
     "POST /management/v1/storage-profiles .endpoint": "guarded",
     "POST /management/v1/storage-profiles .sts-endpoint": "guarded",
     "POST /management/v1/storage-profiles .public-endpoint": "kept",
+    "POST /v1/oauth/logins .redirect_uri": "kept",  # the issuer compares it
     "POST /management/v1/issuers .url": "guarded",
     "POST /management/v1/issuers .jwks-url": "guarded",
     "POST /management/v1/issuers/{issuer} .url": "guarded",

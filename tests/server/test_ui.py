@@ -111,7 +111,7 @@ def test_everything_that_is_named_is_there_and_nothing_is_elsewhere() -> None:
             name
         )
     assert named <= set(texts)
-    assert set(texts) - named == {"index.html", "lineage.html", "dagre.LICENSE.txt"}
+    assert set(texts) - named == {"index.html", "lineage.html", "not-found.html", "dagre.LICENSE.txt"}
 
 
 def test_wheel_has_every_file_of_the_page(tmp_path: Path) -> None:

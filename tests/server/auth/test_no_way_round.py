@@ -31,8 +31,8 @@ BESIDE: Final = {
     "shows only names": (
         "/v1/namespaces", "/v1/namespaces/{namespace}", "/v1/namespaces/{namespace}/properties",
         "/v1/namespaces/{namespace}/tables", "/v1/namespaces/{namespace}/views", "/v1/namespaces/{namespace}/actions",
-        "/v1/actions", "/v1/whoami", "/v1/config", "/v1/oauth/tokens", "/v1/namespaces/{namespace}/rename",
-        "/v1/search",
+        "/v1/actions", "/v1/whoami", "/v1/config", "/v1/oauth/tokens", "/v1/oauth/logins",
+        "/v1/namespaces/{namespace}/rename", "/v1/search",
     ),
     "leaves the table out, or isn't about tables' content": (
         "/v1/events", "/v1/history", "/v1/namespaces/{namespace}/history", "/v1/dropped",
