@@ -14,7 +14,7 @@ from scripts.demo_job.server import RunningLake, own_environment
 from tests.engines.guarded import guarded_lake
 from tests.support.documents import Snippet, snippets
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.more_engines]
 
 EXAMPLE = [one for one in snippets("docs/governance.md") if one.name.startswith("restricted_")]
 CLIENTS = ["shell", "pyiceberg", "duckdb", "spark", "engine"]
