@@ -5,7 +5,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,17 @@ def write_script(steps: Sequence[Snippet], places: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty folder with a short name: the sockets of Postgres lie in it."""
+    with tempfile.TemporaryDirectory(prefix="guide-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 @pytest.mark.commands
 @pytest.mark.parametrize("page", GUIDES)
-def test_guide_does_what_it_says(page: str, tmp_path: Path, empty_database_url: str) -> None:
+def test_guide_does_what_it_says(page: str, folder: Path, empty_database_url: str) -> None:
     steps = snippets(page)
     port = free_port()
     places = {
@@ -49,7 +58,7 @@ def test_guide_does_what_it_says(page: str, tmp_path: Path, empty_database_url: 
     settings = {name: value for name, value in os.environ.items() if not name.startswith("DUCKICELAKE_")}
     ran = subprocess.run(
         ["bash", "-c", write_script(steps, places)],
-        cwd=tmp_path,
+        cwd=folder,
         env={**settings, "PATH": path, "DUCKICELAKE_PORT": str(port)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -57,7 +66,7 @@ def test_guide_does_what_it_says(page: str, tmp_path: Path, empty_database_url: 
         check=False,
         timeout=240,
     )
-    log = tmp_path / "server.log"
+    log = folder / "server.log"
     assert ran.returncode in (0, -signal.SIGTERM), ran.stdout + ran.stderr + (log.read_text() if log.exists() else "")
     printed = " ".join(ran.stdout.split())
     for promised in (line for step in steps for line in step.promised):

@@ -55,9 +55,12 @@ class Place:
         found = self.execute("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'warehouse_')")
         return sorted(name for (name,) in found)
 
-    def list_markers(self) -> list[str]:
+    def find_markers(self) -> list[Path]:
         folder = Path(self.site.settings.warehouse_roots[0])
-        return sorted(path.parent.name for path in folder.rglob(MARKER) if path.parent.name != "eu")
+        return [path for path in folder.rglob(MARKER) if path.parent.name != "eu"]
+
+    def list_markers(self) -> list[str]:
+        return sorted(path.parent.name for path in self.find_markers())
 
     def do(self, act: str, name: str = "w", **body: Any) -> Any:
         return administer(self.site.services, self.site.settings, Work(act, name=name, body=body))
@@ -70,6 +73,8 @@ class Place:
             with suppress(NoSuchWarehouseError):
                 self.do("drop", name, keeps_lake=False)
         self.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+        for marker in self.find_markers():  # a lake that was let go keeps its own
+            marker.unlink()
         assert (self.find_row(), self.list_schemas(), self.list_markers()) == (None, [], [])
 
 
