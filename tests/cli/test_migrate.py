@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tests.support.commands import invoke
 from tests.support.ducklake_11 import migrate_by_sql, migration_statements
 from tests.support.lakes import Lake, assert_same_rows
 from tests.support.servers import running
+from tests.support.waits import wait_until
 
 T = "/v1/namespaces/main/tables/t"
 HELD_GATES = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = 1718449251"
@@ -105,13 +106,6 @@ def migrate_as_duckdb_2(statement: str) -> None:
 def serving(lake: Lake) -> Iterator[httpx.Client]:
     with running(create_app(lake.services)) as url, httpx.Client(base_url=url, timeout=30) as client:
         yield client
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def assert_writable(lake: Lake) -> None:

@@ -34,6 +34,7 @@ from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.support.ducklake_11 import migrate
 from tests.support.logins import SECRET, Server, bearing, token
 from tests.support.servers import Serve
+from tests.support.waits import wait_until
 
 ROUTE = "/sql/v1/query"
 SMALL = QueryLimits(processes=2, memory_bytes=128 * 1024**2, disk_bytes=0, seconds=20.0, rows=1_000_000)
@@ -344,7 +345,7 @@ def test_client_that_goes_away_ends_its_query_and_keeps_its_process(ask: Ask, ht
     for _ in range(2):
         with pytest.raises(httpx.ReadTimeout):
             http.post(ROUTE, json={"sql": "SELECT count(*) FROM range(1000000) a, range(1000000) b"}, timeout=1)
-        assert wait_until(lambda: not is_busy(process))
+        wait_until(lambda: not is_busy(process), 20)
     with http.stream("POST", ROUTE, json={"sql": "SELECT repeat('x', 1000) AS x FROM range(1000000)"}) as answer:
         next(answer.iter_raw())
     assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
@@ -454,7 +455,7 @@ def test_idle_processes_end_by_themselves(ask: Ask, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(processes, "IDLE_SECONDS", 1.0)
     read_rows(ask("SELECT 1 AS a"))
     assert pids()
-    assert wait_until(lambda: not pids())
+    wait_until(lambda: not pids(), 20)
     assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
 
 
@@ -465,15 +466,8 @@ def test_idle_process_that_holds_much_memory_ends_sooner(ask: Ask, monkeypatch: 
     time.sleep(1.5)
     assert pids() == kept
     monkeypatch.setattr(processes, "MAX_IDLE_BYTES", 1024)
-    assert wait_until(lambda: not pids())
+    wait_until(lambda: not pids(), 20)
     assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
-
-
-def wait_until(condition: Callable[[], bool]) -> bool:
-    ends = time.monotonic() + 20
-    while not condition() and time.monotonic() < ends:
-        time.sleep(0.1)
-    return condition()
 
 
 def test_queries_can_be_off(services: Services, ask: Ask) -> None:

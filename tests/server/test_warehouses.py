@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
@@ -51,17 +51,11 @@ from tests.conftest import new_duckdb
 from tests.support.client import SCHEMA
 from tests.support.logins import SECRET, Server
 from tests.support.servers import Serve
+from tests.support.waits import wait_until
 
 LOG = StringIO()
 NAMES = ("north", "south")
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", "b"]})
-
-
-def wait_until(is_true: Callable[[], bool], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 @dataclass

@@ -1,12 +1,25 @@
-"""How often Postgres is waited for."""
+"""Wait until something holds; count how often Postgres is waited for."""
 
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from duckicelake.postgres.pipeline import DeferredConnection
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60) -> float:
+    """Ask until it holds, and return the seconds that this took.
+
+    What a server writes after its answer (log lines, metrics) may come after the client has read the answer.
+    """
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < seconds, f"still not so after {seconds} s"
+        time.sleep(0.01)
+    return time.monotonic() - began
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from duckicelake.errors import AlreadyExistsError, CommitFailedError, InvalidReq
 from duckicelake.lake.ducklake.snapshots import QUEUE_KEY, begin_snapshot, observe_duckdb, record_changes
 from duckicelake.postgres.queries import Transaction
 from tests.support.client import Client, append, duckdb_rows, pyiceberg_rows, set_properties
+from tests.support.waits import wait_until
 
 
 @dataclass
@@ -58,17 +59,8 @@ def sent_together(services: Services, work: Sequence[Any]) -> list[Any]:
     with ThreadPoolExecutor(len(work)) as pool:
         with held_up(services):
             futures: list[Future[Any]] = [pool.submit(each) for each in work]
-            until(lambda: waiting(services.commits) == len(work))
+            wait_until(lambda: waiting(services.commits) == len(work))
         return [future.exception() or future.result() for future in futures]
-
-
-def until(holds: Any) -> None:
-    pause = Event()
-    for _ in range(2000):
-        if holds():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it never came to that")
 
 
 def heard(services: Services) -> tuple[Client, Ears]:
@@ -185,7 +177,7 @@ def test_what_one_thread_raises_while_it_does_the_work_of_all_reaches_no_other()
     with ThreadPoolExecutor(3) as pool:
         with turns.alone():
             futures = [pool.submit(turns.do, number, act) for number in range(3)]
-            until(lambda: len(turns._waiting) == 3)
+            wait_until(lambda: len(turns._waiting) == 3)
         errors = [future.exception() for future in futures]
     assert sorted(done) == [0, 1, 2]
     assert sorted(type(error).__name__ for error in errors) == ["NoneType", "NoneType", "ValueError"]
@@ -203,7 +195,7 @@ def test_works_go_together_up_to_a_limit_whether_or_not_a_thread_waits_for_them(
                 turns.enqueue(work, act, finished.release)
             for work in (5, 6):
                 pool.submit(turns.do, work, act)
-                until(lambda work=work: len(turns._waiting) == work)
+                wait_until(lambda work=work: len(turns._waiting) == work)
             assert groups == []
         assert all(finished.acquire(timeout=20) for _ in range(4))
     assert groups == [[1, 2, 3], [4, 5, 6]]
@@ -220,9 +212,9 @@ def test_works_that_wait_without_a_thread_are_done_though_those_before_them_fail
 
     for work in (1, 2, 3):
         turns.enqueue(work, act, partial(finished.append, work))
-        until(lambda work=work: len(turns._waiting) == work - 1)
+        wait_until(lambda work=work: len(turns._waiting) == work - 1)
     may_go_on.set()
-    until(lambda: len(finished) == 3)
+    wait_until(lambda: len(finished) == 3)
     assert done == [[1], [2, 3]]
     assert finished == [1, 2, 3]
 
@@ -231,7 +223,7 @@ def test_works_that_come_while_a_turn_waits_for_others_are_done_in_it() -> None:
     turns, done = CombiningQueue[int](8), list[list[int]]()
 
     def act(batch: CombinedBatch[int]) -> None:
-        until(lambda: len(batch) + len(turns._waiting) == 3)
+        wait_until(lambda: len(batch) + len(turns._waiting) == 3)
         batch.grow()
         done.append(sorted(batch))
 
@@ -251,7 +243,7 @@ def test_commits_that_come_while_another_process_writes_join_those_that_wait_for
         with services.database.transaction() as other:
             begin_snapshot(other, schema_change=False)
             answers = [pool.submit(crowd.commit, body, name) for name, body in bodies.items()]
-            until(lambda: waiting(services.commits) == 2)
+            wait_until(lambda: waiting(services.commits) == 2)
             other.connection.rollback()
         for name, answer in zip(bodies, answers, strict=True):
             assert pyiceberg_rows(answer.result(20)) == [(1, name)]
@@ -277,7 +269,7 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
         cursor.execute(ahead, [made.id])
         seen.append(waits(cursor))
         losers.append(pool.submit(insert, made.id))
-        until(lambda: waits(cursor))
+        wait_until(lambda: waits(cursor))
 
     def waits(cursor: Transaction) -> bool:
         return observe_duckdb(cursor)().is_waiting

@@ -1,7 +1,6 @@
 """Delta logs are kept while no one asks for them: after DuckDB's commits, and gone with the table."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -14,6 +13,7 @@ from duckicelake.delta.export.exporter import export_delta_log
 from duckicelake.delta.export.keeper import DeltaLogKeeper, keep_delta_logs_in_background
 from duckicelake.errors import InvalidRequestError
 from tests.support.lakes import Lake
+from tests.support.waits import wait_until
 
 
 @pytest.fixture
@@ -33,14 +33,6 @@ def folder_of(lake: Lake) -> Path:
     return Path(lake.metadata().location.removeprefix("file:"))
 
 
-def until(condition: Callable[[], bool]) -> float:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < 20
-        time.sleep(0.01)
-    return time.monotonic() - began
-
-
 def has_version(folder: Path, version: int) -> bool:
     return (folder / "_delta_log" / f"{version:020}.json").exists()
 
@@ -51,18 +43,18 @@ def test_log_follows_duckdb_and_goes_with_the_property(lake: Lake) -> None:
     with keep_delta_logs_in_background(
         lake.services, failures.append, lambda name, error: failures.append((name, error))
     ):
-        until(lambda: has_version(folder, 0))
+        wait_until(lambda: has_version(folder, 0))
         lake.run("INSERT INTO t FROM range(30)")
-        until(lambda: has_version(folder, 1))
+        wait_until(lambda: has_version(folder, 1))
         lake.run("DELETE FROM t WHERE a = 3")
-        until(lambda: has_version(folder, 2))
+        wait_until(lambda: has_version(folder, 2))
         assert DeltaTable(folder).version() == 2
         set_enabled(lake, "false")
-        until(lambda: not any((folder / "_delta_log").iterdir()))
+        wait_until(lambda: not any((folder / "_delta_log").iterdir()))
         set_enabled(lake, "true")
-        until(lambda: has_version(folder, 0))
+        wait_until(lambda: has_version(folder, 0))
         lake.run("DROP TABLE t")
-        until(lambda: not any((folder / "_delta_log").iterdir()))
+        wait_until(lambda: not any((folder / "_delta_log").iterdir()))
     assert failures == []
 
 

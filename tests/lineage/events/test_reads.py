@@ -1,7 +1,6 @@
 """What is noted of reads: how often, how much of it, for how long, and what it is good for."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,6 +26,7 @@ from duckicelake.lineage.events.reads import (
 )
 from duckicelake.postgres.database import Database
 from tests.support.client import NS, new_client
+from tests.support.waits import wait_until
 
 ETL = Caller(Principal("etl", ()), client={SESSION: "0123456789abcdef"})
 SPARK = {"engine-name": "spark", "app-id": "local-1"}
@@ -217,22 +217,15 @@ def recorded(log: ReadLog, database: Database) -> Iterator[list[Exception]]:
         yield failures
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_the_thread_writes_and_goes_on_after_a_failure(
     log: ReadLog, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog_reads, "RETRY_SECONDS", 0.01)
     with recorded(log, database) as failures:
         log.note(replace(build_load("etl", "0" * 16, ("ns", "a"), is_lookup=False), snapshot_id=2**63))
-        wait_for(lambda: bool(failures))
+        wait_until(lambda: bool(failures))
         log.note_load(ETL, NS, "a", is_lookup=False)
-        wait_for(lambda: len(rows(database)) == 1)
+        wait_until(lambda: len(rows(database)) == 1)
         log.note_load(ETL, NS, "b", is_lookup=False)
     assert [row[1] for row in rows(database)] == ["ns.a", "ns.b"], "the last ones are written at its end"
 

@@ -22,6 +22,7 @@ from duckicelake.server.auth.oauth_clients import OAuthClient, OAuthClients, par
 from duckicelake.server.auth.throttle import MAX_FAILURE_ENTRIES, MAX_WAIT_SECONDS, LoginThrottle
 from duckicelake.server.auth.tokens import TokenKey, parse_keys
 from tests.support.logins import KEYS, NOW, SECRET, Clock, Server, bearing, login, no_lake, token
+from tests.support.waits import wait_until
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
@@ -477,6 +478,7 @@ def test_no_secret_and_no_token_is_ever_logged_or_shown(http: httpx.Client, serv
         exchange(http, bearing(text), text + "x"),
         exchange(http, {}, text),
     ]
+    wait_until(lambda: server.log.getvalue().count("\n") > len(answers))
     shown = server.log.getvalue() + "".join(answer.text for answer in answers) + repr(READER) + repr(KEYS)
     for secret in (SECRET, quote(SECRET), "guessed-secret", text, KEYS[0].secret, KEYS[1].secret, HASHED):
         assert secret not in shown

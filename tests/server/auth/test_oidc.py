@@ -27,6 +27,7 @@ from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.auth.oidc import OidcProvider, OidcVerifier, parse_scope_mapping
 from tests.server.auth.test_oauth import ACCESS_TOKEN, claims, exchange, refusal
 from tests.support.logins import NOW, SECRET, Server, bearing, no_lake, token
+from tests.support.waits import wait_until
 
 AUDIENCE = "lake"
 ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"
@@ -300,6 +301,7 @@ def test_name_is_that_of_the_claim(start: Start, issuer: Issuer, server: Server)
     http = start(name_claim="email")
     assert ask(http, issuer.token(email="ann@example.org")) == 200
     assert ask(http, issuer.token()) == 401
+    wait_until(lambda: "\n" in server.log.getvalue())
     lines = [json.loads(line) for line in server.log.getvalue().splitlines()]
     assert lines[0]["principal"] == "ann@example.org"
 

@@ -1,6 +1,5 @@
 """Policies by their routes, and what they leave to whom: management, trusted engines, ways round by changes."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from duckicelake.server.app import create_app
 from scripts.backends_job.minio import Minio
 from tests.support.guarded_lake import COLUMNS, GuardedLake, list_needles, serve_guarded
 from tests.support.servers import Serve
+from tests.support.waits import wait_until
 
 POLICIES = "/management/v1/policies"
 TAGS = "/management/v1/column-tags"
@@ -106,16 +106,9 @@ def test_policy_is_for_whom_it_says_by_role_and_group(guarded: GuardedLake) -> N
     with having(guarded, "few", "few", condition="region = 'eu'", to=["clerks"]):
         assert guarded.ask("ann", "GET", f"{TABLES}/few").status_code == 200
         guarded.done("POST", "/management/v1/principals/clerks/members", {"member": "ann"})
-        eventually(lambda: guarded.ask("ann", "GET", f"{TABLES}/few").status_code == 403, seconds=1)
+        wait_until(lambda: guarded.ask("ann", "GET", f"{TABLES}/few").status_code == 403, seconds=1)
         assert guarded.ask("boss", "GET", f"{TABLES}/few").status_code == 200
     assert guarded.ask("ann", "GET", f"{TABLES}/few").status_code == 200
-
-
-def eventually(check: Any, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_mask_of_a_tag_is_on_all_its_columns_and_hides_more_where_it_does_not_fit(guarded: GuardedLake) -> None:
@@ -257,7 +250,7 @@ def test_duckdb_replaces_a_table_and_its_readers_see_no_rows(guarded: GuardedLak
     with having(guarded, "r", "replaced", column="email", mask="sha-256-global", exempt=["root"]):
         with guarded.duckdb() as duck:
             duck.execute("CREATE OR REPLACE TABLE lake.\"sales.eu\".replaced AS SELECT 1 AS id, 'x' AS email")
-        eventually(lambda: refuses(guarded, "replaced"), seconds=2)
+        wait_until(lambda: refuses(guarded, "replaced"), seconds=2)
         assert find_restriction(guarded, "replaced") == {"required-row-filter": False}
 
 
@@ -266,13 +259,13 @@ def test_column_in_the_place_of_a_masked_one_shows_nothing(guarded: GuardedLake)
     with having(guarded, "a", "altered", column="email", mask="show-last-4", exempt=["root"]):
         with guarded.duckdb() as duck:
             duck.execute('ALTER TABLE lake."sales.eu".altered RENAME COLUMN email TO mail')
-        eventually(lambda: find_restriction(guarded, "altered") is not None, seconds=2)
+        wait_until(lambda: find_restriction(guarded, "altered") is not None, seconds=2)
         only = [{"action": "show-last-4", "field-id": 3}]
         assert find_restriction(guarded, "altered")["required-column-projections"] == only
         with guarded.duckdb() as duck:
             duck.execute('ALTER TABLE lake."sales.eu".altered DROP COLUMN mail')
             duck.execute('ALTER TABLE lake."sales.eu".altered ADD COLUMN mail VARCHAR')
-        eventually(lambda: len(find_restriction(guarded, "altered")["required-column-projections"]) == 2, seconds=2)
+        wait_until(lambda: len(find_restriction(guarded, "altered")["required-column-projections"]) == 2, seconds=2)
         added = find_restriction(guarded, "altered")["required-column-projections"]
         assert sorted(one["action"] for one in added) == ["replace-with-null", "show-last-4"]
 
@@ -397,4 +390,4 @@ def test_policy_whose_only_principal_is_dropped_is_for_everyone(guarded: Guarded
     with having(guarded, "l", "left", condition="region = 'eu'", to=["temp"]):
         assert guarded.ask("ann", "GET", f"{TABLES}/left").status_code == 200
         guarded.done("DELETE", "/management/v1/principals/temp")
-        eventually(lambda: refuses(guarded, "left"), seconds=1)
+        wait_until(lambda: refuses(guarded, "left"), seconds=1)

@@ -25,6 +25,7 @@ from duckicelake.server.telemetry.logs import make_logger
 from tests.server.routes.test_idempotency import uuid7
 from tests.support.client import SCHEMA, Json
 from tests.support.logins import SECRET, Server, bearing, token
+from tests.support.waits import wait_until
 
 AUDITED = {
     *("create_namespace", "drop_namespace", "update_properties", "rename_namespace"),
@@ -248,6 +249,7 @@ def test_entries_are_log_lines_once_they_are_committed(
     make_table(http, "t")
     assert http.delete(f"{TABLES}/gone").status_code == 404
     found = trail(services)
+    wait_until(lambda: len(lines(log)) == len(found))
     assert [(line["id"], line["operation"], line["result"]) for line in lines(log)] == [
         (entry.id, entry.operation, entry.result) for entry in found
     ]
@@ -261,6 +263,7 @@ def test_refusal_while_postgres_is_away_stands_in_the_log(
     with closing(open_lake_database("postgresql://127.0.0.1:1/nothing", 1)) as dead:
         http = serve(create_app(replace(services, database=dead), log=make_logger(log)))
         assert http.delete(f"{TABLES}/t", timeout=30).status_code == 503
+    wait_until(lambda: bool(lines(log)))
     (line,) = lines(log)
     assert (line["operation"], line["resource"]) == ("drop_table", "ns.t")
     assert line["result"] == "ServiceUnavailableException 503"
@@ -292,6 +295,7 @@ def test_entries_name_who_was_refused_and_strangers_stand_in_the_log_alone(
         ("ann", "drop_table", "main.t", "ForbiddenException 403"),
         ("ann", "create_namespace", "hr", "ForbiddenException 403"),
     ]
+    wait_until(lambda: len(lines(server.log)) > 3)
     report = [(line["principal"], line["operation"], line["result"]) for line in lines(server.log)]
     assert report[:2] == [("", "drop_table", "NotAuthorizedException 401")] * 2
     assert len(report) == 4

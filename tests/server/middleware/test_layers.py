@@ -4,7 +4,6 @@ import inspect
 import io
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -23,6 +22,7 @@ from duckicelake.server.middleware.requests import RequestLog, RequestLogMiddlew
 from duckicelake.server.routes.dependencies import Body
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
+from tests.support.waits import wait_until
 
 LIMIT = 2048
 ERROR_CLASSES = [
@@ -42,13 +42,6 @@ class LogStream(io.StringIO):
         (line,) = self.lines()
         assert line["event"] == "request"
         return line
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class Item(BaseModel):
