@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "console": {"errors", "server", "features"},
     "server": {
         "errors", "extras", "iceberg", "lake.doctor", "lake.side_tables.audit", "lake.side_tables.idempotency",
-        "lake.txn", "catalog", "changelog", "features", "rest",
+        "lake.txn", "catalog", "changelog", "features", "pipeline.plan", "rest",
     },
     "cli": {
         "errors", "extras", "settings", "tracing", "postgres", "storage", "lake", "catalog", "changelog", "server",

@@ -2,10 +2,11 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import read_settings
+from duckicelake.settings.sources import list_effective_settings, load_sources, read_settings, save_sources
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +17,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_settings_without_any_source_are_the_documented_defaults(tmp_path: Path) -> None:
     settings = read_settings(folder=tmp_path)
-    assert settings == Settings()
+    assert settings.model_dump() == Settings().model_dump()
     assert (settings.lake, settings.host, settings.port, settings.workers) == (Path("lake"), "127.0.0.1", 8181, 1)
     assert (settings.snapshot_ids, settings.cache_max, settings.log_format) == ("client", 1024, "auto")
     assert settings.max_body_bytes == 64 * 1024 * 1024
@@ -138,7 +139,7 @@ def test_settings_survive_the_way_through_a_workers_environment(
     settings = read_settings(flags, tmp_path)
     for name, value in settings.as_environment().items():
         monkeypatch.setenv(name, value)
-    assert read_settings(folder=tmp_path) == settings
+    assert read_settings(folder=tmp_path).model_dump() == settings.model_dump()
 
 
 def test_settings_are_frozen() -> None:
@@ -187,7 +188,7 @@ def test_secrets_reach_workers_and_no_message(tmp_path: Path, monkeypatch: pytes
     for name, value in settings.as_environment().items():
         monkeypatch.setenv(name, value)
     again = read_settings(folder=tmp_path)
-    assert again == settings
+    assert again.model_dump() == settings.model_dump()
     assert again.s3_session_token is not None
     assert again.s3_session_token.get_secret_value() == "geheimer"
     with pytest.raises(InvalidSettingsError) as caught:
@@ -225,7 +226,7 @@ def test_settings_of_the_edge_survive_the_way_through_a_workers_environment(
     assert settings.trusted_proxies == ("10.0.0.0/8", "fd00::1")
     for name, value in settings.as_environment().items():
         monkeypatch.setenv(name, value)
-    assert read_settings(folder=tmp_path) == settings
+    assert read_settings(folder=tmp_path).model_dump() == settings.model_dump()
 
 
 def test_policies_of_all_tables_are_properties_with_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,3 +301,45 @@ def test_hosts_are_names_addresses_or_networks(tmp_path: Path) -> None:
     for bad in ("http://lake.example", "lake.example:8181", "lake/x", "*.", "a b"):
         with pytest.raises(InvalidSettingsError, match=r"Invalid host .*: expected lake\.example"):
             read_settings({"allowed_hosts": bad}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hidden@db/lake",
+        "postgresql://db/lake?user=me&password=hidden&sslmode=require",
+        "host=db user=me password=hidden dbname=lake",
+        "host=db password='hid den hidden' dbname=lake",
+        "host=db sslpassword = hidden dbname=lake",
+    ],
+)
+def test_passwords_of_a_url_are_hidden_wherever_they_stand(tmp_path: Path, url: str) -> None:
+    settings = read_settings({"database_url": url, "warehouse": "file:///data"}, tmp_path)
+    (shown,) = [one for one in list_effective_settings(settings) if one.name == "database_url"]
+    assert "hidden" not in str(shown.value)
+    assert "lake" in str(shown.value)
+
+
+def test_passwords_in_lists_of_urls_are_hidden(tmp_path: Path) -> None:
+    urls = "https://me:hidden@lineage.example/path?timeout=10&api_key=hidden,console"
+    settings = read_settings({"lineage_transports": urls}, tmp_path)
+    (shown,) = [one for one in list_effective_settings(settings) if one.name == "lineage_transports"]
+    assert shown.value == ("https://…@lineage.example/path?timeout=10&api_key=…", "console")
+
+
+def test_workers_name_where_settings_came_from_and_what_the_server_filled_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUCKICELAKE_PORT", "8282")
+    settings = read_settings({"workers": 2}, tmp_path).model_copy(update={"oauth_keys": SecretStr("k:" + "0" * 32)})
+    save_sources(settings, tmp_path / "sources.json")
+    for name, value in settings.as_environment().items():
+        monkeypatch.setenv(name, value)
+    worker = load_sources(read_settings(folder=tmp_path), tmp_path / "sources.json")
+    found = {one.name: one for one in list_effective_settings(worker)}
+    assert found == {one.name: one for one in list_effective_settings(settings)}
+    assert [found[name].source for name in ("port", "workers", "oauth_keys", "host")] == [
+        *("DUCKICELAKE_PORT", "--workers", "the server", "default")
+    ]
+    assert (found["oauth_keys"].value, found["oauth_keys"].default) == ("set", "unset")
+    assert all(one.meaning for one in found.values())

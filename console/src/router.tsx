@@ -160,6 +160,13 @@ const doctor = createRoute({
   component: lazyRouteComponent(() => import("./pages/admin/Doctor.tsx"), "Doctor"),
 });
 
+const settings = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/settings",
+  validateSearch: (search): { find?: string; show?: string } => textsOf(search, ["find", "show"]),
+  component: lazyRouteComponent(() => import("./pages/admin/Settings.tsx"), "Settings"),
+});
+
 const api = createRoute({
   getParentRoute: () => warehouse,
   path: "/api",
@@ -185,6 +192,7 @@ const administration = [
   audit,
   upkeep,
   doctor,
+  settings,
   api,
   you,
 ] as const;

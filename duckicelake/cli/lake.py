@@ -55,9 +55,10 @@ def config(
     default. Secrets are printed as set or unset.
     """
     from duckicelake.cli.console.terminal import print_rows
-    from duckicelake.settings.sources import list_effective_settings
+    from duckicelake.settings.sources import list_effective_settings, read_settings
 
-    settings = [one for one in list_effective_settings({"lake": lake}) if not changed or one.source != "default"]
+    listed = list_effective_settings(read_settings({"lake": lake}))
+    settings = [one for one in listed if not changed or one.source != "default"]
     if as_json:
         print_json(*settings)
     else:

@@ -37,7 +37,7 @@ from duckicelake.server.middleware.requests import (
     RequestSlots,
 )
 from duckicelake.server.middleware.traces import TracedMeter, TraceMiddleware, Tracer
-from duckicelake.server.routes.dependencies import ServerContext
+from duckicelake.server.routes.dependencies import ServerContext, SettingValue
 from duckicelake.server.routes.oauth import challenge_caller
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
@@ -87,13 +87,15 @@ def create_app(
     tracer: Tracer | None = None,
     wiring: WarehouseWiring | None = None,
     makes_lineage: bool = True,
+    settings: Iterable[SettingValue] = (),
 ) -> App:
     """Create the catalog's ASGI app. It uses the services, but does not close them; `app.warehouses` is to be closed.
 
     warehouses: what clients may call the warehouse besides `duckicelake` and its location. log: default is stderr.
     authentication: how callers prove who they are; None is off. metrics_public: /metrics needs no token.
     tracer: makes spans of requests and of what they do. wiring: how warehouses beside the first are made.
-    makes_lineage: whether events of lineage are made, which `doctor` then expects.
+    makes_lineage: whether events of lineage are made, which `doctor` then expects. settings: what the server runs with,
+    secrets hidden.
     """
     app = create_routes()
     load_rules()  # they import DuckDB, which the first commit should not wait for
@@ -117,6 +119,7 @@ def create_app(
         metrics_public=metrics_public,
         quotas=Quotas.of(edge.rows, time.monotonic, edge.shared),
         makes_lineage=makes_lineage,
+        settings=tuple(settings),
     )
     app.warehouses = layers.build_router(context, wiring or WarehouseWiring())
     app.state.context = replace(context, others=app.warehouses)

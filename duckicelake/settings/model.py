@@ -1,9 +1,10 @@
 """The settings of a server: names, types, defaults and descriptions, and the checks of their values."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from duckicelake.settings.forms import (
@@ -27,6 +28,7 @@ class Settings(BaseSettings):
     """All settings of one server. Constructing it reads nothing; `read_settings` does."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
+    _sources: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     lake: Path = Field(default=Path("lake"), description="folder of the embedded lake: its Postgres and its warehouse")
     database_url: str | None = Field(default=None, description="Postgres 15 or newer; none: an embedded Postgres")
@@ -411,6 +413,16 @@ class Settings(BaseSettings):
         if self.s3_vending == "sts" and not (self.s3_role_arn or self.s3_endpoint or self.s3_sts_endpoint):
             message = "s3_vending is sts, and Amazon's STS needs a role: set s3_role_arn"
             raise ValueError(message)
+        return self
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """How and where each setting was set, by name; those at their defaults aren't in it."""
+        return self._sources
+
+    def with_sources(self, sources: Mapping[str, str]) -> Self:
+        """Note how and where each setting was set."""
+        self._sources = sources
         return self
 
     def as_environment(self) -> dict[str, str]:

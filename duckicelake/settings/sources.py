@@ -1,6 +1,7 @@
 """Read settings from their sources; errors name the source of a wrong value."""
 
 import difflib
+import json
 import os
 import re
 import tomllib
@@ -19,6 +20,10 @@ CLIENT_PREFIXES = ("DUCKICELAKE_CLIENT_", "DUCKICELAKE_PIPELINE_")
 """Prefixes of the variables that clients and the pipeline read, which may share the server's environment."""
 FILE_NAME = "duckicelake.toml"
 _USER_PATTERN = re.compile(r"//[^/]*@")
+_SECRET_PARAMETER_PATTERN = re.compile(
+    r"((?:pass|pwd|secret|token|key|credential|sig)[\w.-]*\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&;]+)", re.IGNORECASE
+)
+"""A password in a URL's query, or in a connection string such as `host=db password=…`."""
 _PROTECTIVE_NAMES = frozenset(
     {
         *("require_auth", "database_logins", "bootstrap_admin"),
@@ -52,23 +57,43 @@ def read_settings(flags: Mapping[str, object] | None = None, folder: Path | None
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting:
-    """A setting as a process has it. value: of a secret, `set` or `unset`. source: how and where it was set."""
+    """A setting as a process has it.
+
+    Attributes:
+        value: Of a secret, `set` or `unset`.
+        source: How and where it was set, `default`, or `the server` for what the server filled in itself.
+        default: Its value where nothing sets it; of a secret, `unset`.
+        meaning: What it does.
+
+    """
 
     name: str
     value: object
     source: str
+    default: object
+    meaning: str
 
 
-def list_effective_settings(
-    flags: Mapping[str, object] | None = None, folder: Path | None = None
-) -> list[EffectiveSetting]:
-    """List all settings as `read_settings` has them, and where each came from. Raises InvalidSettingsError."""
-    sources = _read_sources(flags or {}, folder or Path.cwd())
-    settings = _merge(sources)
-    return [
-        EffectiveSetting(name, _show(name, getattr(settings, name)), _find_source(name, sources))
-        for name in Settings.model_fields
-    ]
+def list_effective_settings(settings: Settings) -> list[EffectiveSetting]:
+    """List all settings as a process has them, and where each came from."""
+    return [_describe(settings, name) for name in Settings.model_fields]
+
+
+def save_sources(settings: Settings, file: Path) -> None:
+    """Write where each setting came from, for worker processes, whose environment has them all."""
+    file.write_text(json.dumps(dict(settings.sources)))
+
+
+def load_sources(settings: Settings, file: Path) -> Settings:
+    """Note where each setting came from, as `save_sources` wrote it."""
+    return settings.with_sources(json.loads(file.read_text()))
+
+
+def _describe(settings: Settings, name: str) -> EffectiveSetting:
+    field, value = Settings.model_fields[name], getattr(settings, name)
+    unset = "default" if value == field.default else "the server"
+    source, meaning = settings.sources.get(name, unset), field.description or ""
+    return EffectiveSetting(name, _show(name, value), source, _show(name, field.default), meaning)
 
 
 def _read_sources(flags: Mapping[str, object], folder: Path) -> list[_SettingsSource]:
@@ -82,22 +107,25 @@ def _read_sources(flags: Mapping[str, object], folder: Path) -> list[_SettingsSo
 def _merge(sources: list[_SettingsSource]) -> Settings:
     merged = {name: value for source in reversed(sources) for name, value in source.values.items()}
     try:
-        return Settings.model_validate(merged)
+        settings = Settings.model_validate(merged)
     except ValidationError as invalid:
         raise InvalidSettingsError(_explain(invalid, sources)) from invalid
-
-
-def _find_source(name: str, sources: list[_SettingsSource]) -> str:
-    return next((source.spell(name) for source in sources if name in source.values), "default")
+    spelled = {name: source.spell(name) for source in reversed(sources) for name in source.values}
+    return settings.with_sources(spelled)
 
 
 def _show(name: str, value: object) -> object:
     """Return a value as it may be printed: no secret, and no password of a URL."""
     if _is_secret(name):
         return "unset" if value is None else "set"
-    if isinstance(value, str | Path):
-        return _USER_PATTERN.sub("//…@", str(value))
-    return value
+    if isinstance(value, tuple):
+        return tuple(mask_secrets(str(item)) for item in value)
+    return mask_secrets(str(value)) if isinstance(value, str | Path) else value
+
+
+def mask_secrets(text: str) -> str:
+    """Mask the user and password of a URL, and values of parameters whose names are those of secrets."""
+    return _SECRET_PARAMETER_PATTERN.sub(r"\1…", _USER_PATTERN.sub("//…@", text))
 
 
 def _find_first(sources: list[_SettingsSource], name: str, default: object) -> object:
@@ -178,4 +206,4 @@ def _explain_one(location: tuple[int | str, ...], message: str, sources: list[_S
 
 def _mask(name: str, value: object) -> str:
     """Format a value for a message, with secrets masked."""
-    return "wrong" if _is_secret(name) else _USER_PATTERN.sub("//…@", repr(value))
+    return "wrong" if _is_secret(name) else mask_secrets(repr(value))

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from playwright.sync_api import Browser
+from pydantic import SecretStr
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.changelog.writer import write_all_changes
@@ -18,6 +19,7 @@ from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.query import service
 from duckicelake.query.processes import QueryLimits
 from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.settings.model import Settings
 from tests.conftest import new_lake, services_of
 from tests.support.browsers import Visit, browser, visit
 from tests.support.logins import SECRET, Server
@@ -25,6 +27,9 @@ from tests.support.servers import running
 
 __all__ = ["browser"]
 LIMITS = QueryLimits(processes=1, memory_bytes=256 * 1024**2, disk_bytes=0, seconds=60.0, rows=1_000_000)
+SETTINGS = Settings(port=8282, oauth_keys=SecretStr("k:" + "0" * 32)).with_sources(
+    {"port": "--port", "oauth_keys": "DUCKICELAKE_OAUTH_KEYS"}
+)
 KEPT_SECONDS = 7 * 86_400
 """Of what is dropped, as new lakes have it."""
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -55,7 +60,10 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
         with database.transaction() as cursor:
             set_retention(cursor, KEPT_SECONDS)
         login = server.authentication(OAuthClient("ana", SECRET, ("ns:sales:r",)))
-        with running(server.app(services, None)) as uri, running(server.app(services, login)) as guarded:
+        with (
+            running(server.app(services, None, settings=SETTINGS)) as uri,
+            running(server.app(services, login)) as guarded,
+        ):
             shown = ShownLake(uri, guarded, server, services)
             fill(shown)
             write_all_changes(services)

@@ -37,6 +37,7 @@ PAGES = {
     "audit": "w/duckicelake/audit",
     "upkeep": "w/duckicelake/upkeep",
     "doctor": "w/duckicelake/doctor",
+    "settings": "w/duckicelake/settings?show=set",
     "api": "w/duckicelake/api?route=POST /v1/namespaces/{namespace}/tables/{table}",
     "you": "w/duckicelake/you",
     "no such page": "w/duckicelake/nothing",

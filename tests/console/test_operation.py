@@ -6,6 +6,7 @@ import uuid
 import pytest
 from playwright.sync_api import expect
 
+from duckicelake.settings.model import Settings
 from tests.console.conftest import ShownLake
 from tests.support.browsers import Visit
 
@@ -47,11 +48,31 @@ def test_job_that_runs_is_listed_and_what_waits_for_upkeep(lake: ShownLake, wind
     row = page.get_by_role("group", name="Jobs").get_by_role("row", name=re.compile("Compact"))
     expect(row).to_contain_text("sales.orders")
     row.get_by_role("button", name="Details").click()
-    expect(page.get_by_role("dialog")).to_contain_text('"target": 5')
+    expect(page.get_by_role("dialog").locator(".fact", has_text="Target")).to_contain_text("5")
     page.get_by_role("button", name="Close").click()
     expect(page.get_by_role("group", name="Tables").get_by_role("row", name=re.compile("sales.orders"))).to_be_visible()
     page.get_by_role("button", name="Failed").click()
     expect(page.get_by_text("No such jobs")).to_be_visible()
+    plan = page.get_by_role("group", name="Due now")
+    due = plan.get_by_role("row", name=re.compile("sales.orders.*Statistics"))
+    expect(due).to_contain_text("no snapshot has statistics of distinct values yet")
+    due.get_by_role("button", name="Copy").click()
+    command = f"duckicelake pipeline maintain sales.orders --only statistics --uri {lake.uri}"
+    assert page.evaluate("navigator.clipboard.readText()") == command
+
+
+def test_settings_say_where_they_came_from_and_hide_secrets(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/settings")
+    rows = page.get_by_role("group", name="Settings").get_by_role("row")
+    expect(page.get_by_text(f"{len(Settings.model_fields)} settings")).to_be_visible()
+    page.get_by_role("button", name="Not at the default").click()
+    expect(rows).to_have_count(3)
+    expect(rows.filter(has_text="oauth_keys")).to_contain_text("setDUCKICELAKE_OAUTH_KEYSunset")
+    page.get_by_label("Part of a name or meaning").fill("LISTEN on")
+    expect(page).to_have_url(re.compile(r"find=LISTEN\+on&show=set$"))
+    expect(rows).to_have_count(2)
+    expect(rows.nth(1)).to_contain_text("8282--port8181")
 
 
 def test_doctor_says_what_is_in_order(lake: ShownLake, window: Visit) -> None:

@@ -19,6 +19,8 @@ from duckicelake.server.auth.oidc import OidcVerifier
 from duckicelake.server.auth.throttle import LoginThrottle
 from duckicelake.server.auth.tokens import TokenKey, Tokens
 from duckicelake.server.telemetry.logs import make_logger
+from duckicelake.settings.model import Settings
+from duckicelake.settings.sources import list_effective_settings
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
 
@@ -54,10 +56,19 @@ class Server:
         return Authentication(OAuthClients(clients), Tokens(keys, self.clock), self.clock, 3600, provider, directory)
 
     def app(
-        self, services: Services, authentication: Authentication | None, *, metrics_public: bool = False
+        self,
+        services: Services,
+        authentication: Authentication | None,
+        *,
+        metrics_public: bool = False,
+        settings: Settings | None = None,
     ) -> FastAPI:
         app = create_app(
-            services, log=make_logger(self.log, "json"), authentication=authentication, metrics_public=metrics_public
+            services,
+            log=make_logger(self.log, "json"),
+            authentication=authentication,
+            metrics_public=metrics_public,
+            settings=() if settings is None else list_effective_settings(settings),
         )
         object.__setattr__(app.state.context, "throttle", LoginThrottle(self.clock))
         return app

@@ -21,6 +21,14 @@ export const serverQuery = () =>
     queryFn: ({ signal }) => get("/management/v1/server", { signal }),
   });
 
+export type Setting = Answer<"/management/v1/settings", "get">["settings"][number];
+
+export const settingsQuery = () =>
+  queryOptions({
+    queryKey: [FIRST_WAREHOUSE, "settings"],
+    queryFn: ({ signal }) => get("/management/v1/settings", { signal }),
+  });
+
 export const allWarehousesQuery = () =>
   infiniteQueryOptions({
     queryKey: [FIRST_WAREHOUSE, "all warehouses"],

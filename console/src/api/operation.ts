@@ -60,6 +60,17 @@ export const allStatisticsQuery = (warehouse: string) =>
     ...PAGED,
   });
 
+export type PlannedJob = Answer<"/pipeline/v1/plan", "get">["jobs"][number];
+
+/** What maintenance would do now. */
+export const planQuery = (warehouse: string) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "plan"],
+    queryFn: ({ signal, pageParam }) =>
+      get("/pipeline/v1/plan", { warehouse, query: { pageSize: PAGE_SIZE, pageToken: pageParam }, signal }),
+    ...PAGED,
+  });
+
 export interface Parameter {
   readonly name: string;
   readonly in: "path" | "query" | "header" | "cookie";

@@ -10,6 +10,7 @@ import {
   type LucideIcon,
   MessageCircleQuestion,
   ScrollText,
+  SlidersHorizontal,
   SquareTerminal,
   Stethoscope,
   Users,
@@ -33,6 +34,7 @@ export interface Section {
     | "/w/$warehouse/audit"
     | "/w/$warehouse/upkeep"
     | "/w/$warehouse/doctor"
+    | "/w/$warehouse/settings"
     | "/w/$warehouse/api";
   readonly name: string;
   readonly Icon: LucideIcon;
@@ -72,6 +74,7 @@ export const ADMINISTRATION: readonly Section[] = [
   },
   { to: "/w/$warehouse/upkeep", name: "Upkeep", Icon: Wrench },
   { to: "/w/$warehouse/doctor", name: "Doctor", Icon: Stethoscope, isFor: mayExamine },
+  { to: "/w/$warehouse/settings", name: "Settings", Icon: SlidersHorizontal, isFor: isAdmin },
   { to: "/w/$warehouse/api", name: "API", Icon: Braces },
 ];
 

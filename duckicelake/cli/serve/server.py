@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -65,12 +66,14 @@ from duckicelake.server.protocol.connections import raise_descriptor_limit
 from duckicelake.server.telemetry.logs import forward_standard_logging, make_logger
 from duckicelake.server.telemetry.shared_files import SHARED_FOLDER_VARIABLE
 from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import read_settings
+from duckicelake.settings.sources import list_effective_settings, load_sources, read_settings, save_sources
 
 if TYPE_CHECKING:
     from duckicelake.tracing.spans import OtelTracer
 
 _POLL_SECONDS: Final = 0.1
+_SOURCES_FILE: Final = "sources.json"
+"""In the folder that workers share: where each setting came from."""
 _PARENT_SECONDS: Final = 3.0
 """Part of the grace period for this process, after its workers have ended."""
 _EXIT_SECONDS = 3.0
@@ -163,7 +166,7 @@ def create() -> object:
 
 def _create_app() -> object:
     import_installed()
-    settings = read_settings()
+    settings = load_sources(read_settings(), Path(os.environ[SHARED_FOLDER_VARIABLE]) / _SOURCES_FILE)
     log = make_logger(sys.stderr, settings.log_format)
     forward_standard_logging(log)
     resources = ExitStack()
@@ -189,6 +192,7 @@ def _create_app() -> object:
             settings, partial(run_warehouse_tasks, settings), spans.statement if spans else None
         ),
         makes_lineage=settings.lineage != "off",
+        settings=list_effective_settings(settings),
     )
     deadline.cut_off_by(app.warehouses.wiring.databases.cut_off)
     resources.enter_context(run_background_tasks(settings, app.state.context.services))
@@ -361,6 +365,7 @@ def _serve_in_workers(
     with open_services(settings) as services:
         settings = _prepare(settings, services, creates=creates)
     with tempfile.TemporaryDirectory(prefix="duckicelake-metrics-") as folder:
+        save_sources(settings, Path(folder) / _SOURCES_FILE)
         os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
         announce(settings)
         supervisor = Supervisor(build_config(settings, WORKER_FACTORY, factory=True), [listener], deadline)
@@ -399,4 +404,5 @@ def _build_app(services: Services, settings: Settings, spans: "OtelTracer | None
             settings, partial(run_warehouse_tasks, settings), spans.statement if spans else None
         ),
         makes_lineage=settings.lineage != "off",
+        settings=list_effective_settings(settings),
     )

@@ -178,6 +178,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", "/management/v1/storage-profiles/{profile}"): Administration(),
     ("DELETE", "/management/v1/storage-profiles/{profile}"): Administration(),
     ("GET", "/management/v1/server"): Administration(),
+    ("GET", "/management/v1/settings"): Administration(),
     ("GET", "/management/v1/decision"): Administration(),
     ("GET", "/management/v1/governance"): Administration(),
     ("POST", "/management/v1/governance"): Administration(),
@@ -267,6 +268,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", "/v1/orphans"): WholeCatalog(privileges=Privilege.DROP),
     ("DELETE", "/v1/orphans"): WholeCatalog(privileges=Privilege.DROP),
     # So is the list of tables' statistics.
+    ("GET", "/pipeline/v1/plan"): AnyToken(),
     ("GET", "/pipeline/v1/tables"): AnyToken(),
     ("POST", "/pipeline/v1/namespaces/{namespace}/tables/{table}/orphans"): _UPKEEPER,
 }

@@ -116,12 +116,28 @@ class WarehouseDirectory(Protocol):
         """Read the registry before the next request: this process has changed it."""
 
 
+class SettingValue(Protocol):
+    """A setting that the server runs with, and where it came from; a secret is `set` or `unset`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> object: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def default(self) -> object: ...
+    @property
+    def meaning(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ServerContext:
     """What the app holds for its routes.
 
     warehouses: names by which clients may ask for this warehouse. authentication: None is off. others: the warehouses
     beside the first; None where there can't be any. makes_lineage: whether the server makes events of lineage.
+    settings: what the server runs with.
     """
 
     services: Services
@@ -136,6 +152,7 @@ class ServerContext:
     quotas: Quotas = field(default_factory=lambda: Quotas.of(Rates(), time.monotonic))
     others: WarehouseDirectory | None = None
     makes_lineage: bool = True
+    settings: tuple[SettingValue, ...] = ()
 
 
 def find_context(scope: Scope) -> ServerContext:

@@ -1,5 +1,6 @@
 """Routes of the pipeline: jobs, runs, statistics, orphans."""
 
+import time
 from typing import Annotated
 from uuid import UUID
 
@@ -11,6 +12,8 @@ from duckicelake.catalog.commit import rules
 from duckicelake.catalog.commit.rules import RunResult
 from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
 from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
+from duckicelake.iceberg.model import SpecModel
+from duckicelake.pipeline.plan import parse_state, plan_jobs
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRoute
 from duckicelake.server.routes.dependencies import (
@@ -123,6 +126,43 @@ def list_statistics(
     """List tables that the caller may read, of a namespace and those below it, with what decides about their upkeep."""
     found = maintenance.table_statistics(services, page, namespace, table)
     return StatisticsList(tables=found.items, next_page_token=found.next_token)
+
+
+class PlannedJobAnswer(SpecModel):
+    """A job that a table needs now. kind: as `duckicelake pipeline maintain --only` has it. why: what makes it due."""
+
+    namespace: tuple[str, ...]
+    table: str
+    kind: str
+    why: str
+
+
+class PlanAnswer(SpecModel):
+    """What maintenance would do now to one page of tables.
+
+    problems: why some tables get no jobs. tables: how many were examined.
+    """
+
+    jobs: tuple[PlannedJobAnswer, ...]
+    problems: tuple[str, ...]
+    tables: int
+    next_page_token: str | None = None
+
+
+@maintenance_router.get("/plan")
+def plan_maintenance(
+    services: AppServices,
+    page: PageQuery,
+    namespace: NamespaceQuery,
+    table: Annotated[str | None, Query(description="this one of the namespace")] = None,
+) -> PlanAnswer:
+    """Plan what `duckicelake pipeline maintain` would do now to tables that the caller may read, and why."""
+    found = maintenance.table_statistics(services, page, namespace, table)
+    plan = plan_jobs([parse_state(state.to_json()) for state in found.items], int(time.time() * 1000))
+    jobs = tuple(
+        PlannedJobAnswer(namespace=job.namespace, table=job.table, kind=job.kind, why=job.why) for job in plan.jobs
+    )
+    return PlanAnswer(jobs=jobs, problems=plan.problems, tables=len(found.items), next_page_token=found.next_token)
 
 
 @maintenance_router.post("/namespaces/{namespace}/tables/{table}/orphans", openapi_extra=describe_body(FindOrphans))

@@ -30,6 +30,7 @@ from duckicelake.server.routes.dependencies import (
     KeyedServices,
     PageQuery,
     ServerContext,
+    SettingValue,
     describe_body,
 )
 
@@ -184,6 +185,50 @@ def describe_server(context: AppContext, services: AppServices) -> ServerAnswer:
         warehouse=services.policy.warehouse,
         settings_issuer=find_settings_issuer(context),
         snapshot_ids=services.snapshot_ids,
+    )
+
+
+class SettingAnswer(SpecModel):
+    """A setting of the server.
+
+    value, default: of a secret, `set` or `unset`; null: none. variable: its name in the environment.
+    source: how and where it was set, `default`, or `the server` for what it filled in itself.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    variable: str
+    value: bool | int | float | str | tuple[str, ...] | None = None
+    source: str
+    default: bool | int | float | str | tuple[str, ...] | None = None
+    meaning: str
+
+
+class SettingList(SpecModel):
+    """All settings of the server. Each takes effect at its next start."""
+
+    model_config = ConfigDict(frozen=True)
+
+    settings: tuple[SettingAnswer, ...]
+
+
+@router.get("/settings")
+def list_settings(context: AppContext) -> SettingList:
+    """List the settings that the server runs with, where each came from and what it means; secrets are hidden."""
+    return SettingList(settings=tuple(map(_describe_setting, context.settings)))
+
+
+def _describe_setting(setting: SettingValue) -> SettingAnswer:
+    values = {"value": setting.value, "default": setting.default}
+    return SettingAnswer.model_validate(
+        {
+            "name": setting.name,
+            "variable": f"DUCKICELAKE_{setting.name.upper()}",
+            "source": setting.source,
+            "meaning": setting.meaning,
+            **values,
+        }
     )
 
 

@@ -36,7 +36,8 @@ BESIDE: Final = {
     ),
     "leaves the table out, or isn't about tables' content": (
         "/v1/events", "/v1/history", "/v1/namespaces/{namespace}/history", "/v1/dropped",
-        "/v1/dropped/{kind}/{object_id}", "/pipeline/v1/jobs", "/pipeline/v1/tables",
+        "/v1/dropped/{kind}/{object_id}", "/pipeline/v1/jobs", "/pipeline/v1/plan",
+        "/pipeline/v1/tables",
     ),
     "names the table in its body, and is refused": (
         "/v1/namespaces/{namespace}/clone", "/v1/namespaces/{namespace}/register", "/v1/tables/rename",
@@ -123,7 +124,9 @@ def test_no_answer_has_what_policies_hide(guarded: GuardedLake, route: str) -> N
         assert answer.status_code == 403, answer.text
 
 
-@pytest.mark.parametrize("path", ["/v1/history", "/v1/events?limit=100", "/pipeline/v1/tables", "/v1/dropped"])
+@pytest.mark.parametrize(
+    "path", ["/v1/history", "/v1/events?limit=100", "/pipeline/v1/tables", "/pipeline/v1/plan", "/v1/dropped"]
+)
 def test_lists_leave_the_table_out(guarded: GuardedLake, path: str) -> None:
     assert '"t"' in guarded.ask("boss", "GET", path).text or path == "/v1/dropped"
     answer = guarded.ask("ann", "GET", path)

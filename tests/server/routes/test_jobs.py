@@ -275,3 +275,19 @@ def test_old_jobs_are_forgotten(client: CatalogClient, database_url: str) -> Non
     with run_job(client, "flush", SALES, "new"):
         pass
     assert [job["table"] for job in client.jobs()] == ["new", "young"]
+
+
+def test_plan_says_what_is_due_and_why(http: httpx.Client, client: CatalogClient) -> None:
+    client.post("/v1/namespaces", {"namespace": ["sales"]})
+    for name, rows in (("due", "2"), ("odd", "x")):
+        table = {"name": name, "schema": SCHEMA, "properties": {"maintenance.flush.min-rows": rows}}
+        client.post("/v1/namespaces/sales/tables", table)
+    client.post("/v1/namespaces/sales/tables/due/rows", [{"id": 1}, {"id": 2}])
+    answer = http.get("/pipeline/v1/plan", params={"namespace": "sales"}).json()
+    flush = next(job for job in answer["jobs"] if job["kind"] == "flush")
+    assert (flush["table"], flush["why"]) == ("due", "2 rows in Postgres, from 2 on they go to a file")
+    assert {job["table"] for job in answer["jobs"]} == {"due"}
+    (problem,) = answer["problems"]
+    assert "sales.odd is left alone: the property maintenance.flush.min-rows is 'x'" in problem
+    assert answer["tables"] == 2
+    assert http.get("/pipeline/v1/plan", params={"namespace": "sales", "table": "none"}).status_code == 404

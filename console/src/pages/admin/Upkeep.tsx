@@ -1,15 +1,22 @@
-// Upkeep of a warehouse: jobs that ran, and by what the next ones are decided.
+// Upkeep of a warehouse: what is due and why, jobs that ran, and by what the next ones are decided.
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useEffect, useMemo, useState } from "react";
-import { allStatisticsQuery, type Job, jobsQuery, type Statistics } from "../../api/operation.ts";
+import {
+  allStatisticsQuery,
+  type Job,
+  jobsQuery,
+  type PlannedJob,
+  planQuery,
+  type Statistics,
+} from "../../api/operation.ts";
 import { Card, Head } from "../../parts/Card.tsx";
-import { Code } from "../../parts/Copy.tsx";
-import { writeCommand } from "../../parts/command.ts";
+import { Code, Copy } from "../../parts/Copy.tsx";
+import { commandName, writeCommand } from "../../parts/command.ts";
 import { Dialog } from "../../parts/Dialog.tsx";
 import { Facts } from "../../parts/Facts.tsx";
 import { Segments } from "../../parts/fields.tsx";
-import { formatBytes, formatCount, formatDuration, formatKind } from "../../parts/format.ts";
+import { formatBytes, formatCount, formatDuration, formatKind, plural } from "../../parts/format.ts";
 import { TableLink } from "../../parts/links.tsx";
 import { type Column, LongTable } from "../../parts/LongTable.tsx";
 import { Empty, Loaded } from "../../parts/Notice.tsx";
@@ -41,28 +48,95 @@ export function Upkeep() {
   return (
     <div className="body">
       <title>Upkeep · duckicelake</title>
-      <Head title="Upkeep" comment={`Jobs on the tables of ${warehouse}, and what the next ones are decided by.`} />
+      <Head title="Upkeep" comment={`What the tables of ${warehouse} need now, and the jobs that ran on them.`} />
+      <Card title="Due now">
+        <Plan />
+      </Card>
       <Card title="Jobs" aside={<Segments name="Result" value={result} options={RESULTS} choose={choose} />}>
         <Jobs result={result} />
       </Card>
-      <Card title="What waits for upkeep">
+      <Card title="What the plan is decided by">
         <Tables />
-      </Card>
-      <Card title="What is due, and why">
-        <div className="inside stack">
-          <p>
-            The tables&rsquo; policies decide what is done of it. This command prints each job that is due with its
-            reason, and does nothing; without <code>--dry-run</code> it does them.
-          </p>
-          <Code
-            text={writeCommand("pipeline maintain", warehouse, [], { "dry-run": true })}
-            what="the command"
-            isWrapped
-          />
-        </div>
       </Card>
     </div>
   );
+}
+
+/** What maintenance would do now, why, and by which command. */
+function Plan() {
+  const warehouse = useWarehouse();
+  const query = useInfiniteQuery(planQuery(warehouse));
+  useAllPages(query);
+  const columns: readonly Column<PlannedJob>[] = [
+    {
+      name: "Table",
+      show: ({ namespace, table }) => <TableLink warehouse={warehouse} table={{ namespace, name: table }} />,
+    },
+    { name: "Job", show: ({ kind }) => formatKind(kind) },
+    { name: "Why", show: ({ why }) => <div className="wide-text">{why}</div> },
+    {
+      name: "Command",
+      kind: "hidden",
+      show: ({ namespace, table, kind }) => (
+        <Copy text={writeMaintenance(warehouse, [...namespace, table], kind)} what="the command of this job" />
+      ),
+    },
+  ];
+  return (
+    <Loaded query={query}>
+      {({ pages }) => {
+        const jobs = pages.flatMap((page) => page.jobs);
+        const problems = pages.flatMap((page) => page.problems);
+        const examined = plural(
+          pages.reduce((sum, page) => sum + page.tables, 0),
+          "table",
+        );
+        return (
+          <>
+            {problems.map((problem) => (
+              <p key={problem} className="banner bad breaks">
+                {problem}
+              </p>
+            ))}
+            {jobs.length === 0 ? (
+              <Empty title="Nothing is due">
+                {examined} examined, by the catalog&rsquo;s statistics and each table&rsquo;s policies.
+              </Empty>
+            ) : (
+              <>
+                <LongTable
+                  name="Due now"
+                  rows={jobs}
+                  columns={columns}
+                  keyOf={({ namespace, table, kind }) => JSON.stringify([namespace, table, kind])}
+                />
+                <div className="inside stack">
+                  <p>
+                    {plural(jobs.length, "job")}; {examined} examined. This command does them, each with a lease on its
+                    table.
+                  </p>
+                  <Code text={writeMaintenance(warehouse, [])} what="the command" isWrapped />
+                </div>
+              </>
+            )}
+          </>
+        );
+      }}
+    </Loaded>
+  );
+}
+
+function writeMaintenance(warehouse: string, table: readonly string[], kind?: string): string {
+  const given = table.length > 0 ? [commandName(table)] : [];
+  return writeCommand("pipeline maintain", warehouse, given, { only: kind });
+}
+
+/** Ask for all pages: the whole is sorted, or counted. */
+function useAllPages(query: { hasNextPage: boolean; isFetchingNextPage: boolean; fetchNextPage: () => unknown }): void {
+  const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
+  useEffect(() => {
+    if (hasNextPage && !isFetchingNextPage) void fetchNextPage();
+  }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
 }
 
 function Jobs({ result }: { result: Result }) {
@@ -139,12 +213,9 @@ function JobDetails({ job, close }: { job: Job; close: () => void }) {
             ["Who", `${job.principal}, ${job.engine}`],
             ["Run", job["run-id"] ?? "—"],
             ["Snapshots", job["snapshot-ids"].join(", ") || "—"],
+            ...listValues(job.parameters),
+            ...listValues(job.counts),
           ]}
-        />
-        <Code
-          text={JSON.stringify({ parameters: job.parameters, counts: job.counts }, null, 2)}
-          what="parameters and counts"
-          isWrapped
         />
         <div className="ends">
           <button type="button" className="button" onClick={close}>
@@ -156,6 +227,16 @@ function JobDetails({ job, close }: { job: Job; close: () => void }) {
   );
 }
 
+/** What a job was given, or counted, by name. */
+function listValues(of: Readonly<Record<string, unknown>>): readonly (readonly [name: string, value: string])[] {
+  return Object.entries(of).map(([name, value]) => [formatKind(name), showValue(value)]);
+}
+
+function showValue(value: unknown): string {
+  if (typeof value === "number") return formatCount(value);
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
 /** Files of a table that upkeep could make fewer, and rows that it could write to files. */
 function weigh(table: Statistics): number {
   return table["small-files"] + table["files-with-deletes"] + table["delete-files"] + table["inlined-rows"] / 1000;
@@ -164,11 +245,7 @@ function weigh(table: Statistics): number {
 function Tables() {
   const warehouse = useWarehouse();
   const query = useInfiniteQuery(allStatisticsQuery(warehouse));
-  const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
-  // The largest come first, so all must be here.
-  useEffect(() => {
-    if (hasNextPage && !isFetchingNextPage) void fetchNextPage();
-  }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
+  useAllPages(query);
   const rows = useMemo(() => {
     const all = query.data?.pages.flatMap((page) => page.tables) ?? [];
     return all.filter((table) => weigh(table) > 0).sort((a, b) => weigh(b) - weigh(a));
