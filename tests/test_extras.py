@@ -17,7 +17,10 @@ from duckicelake.extras import EXTRAS, DeferredModule, import_extra
 from tests.test_imports import MODULES, PACKAGE, tree_of
 from tests.test_packaging import PROJECT
 
+STORES_OF_S3 = {f"storage/{name}.py" for name in ("s3", "s3_buckets", "s3_errors", "s3_probe", "signer", "vendor")}
 IMPORTED_LATE = {
+    "boto3": {"storage/s3.py", "storage/signer.py", "storage/vendor.py"},
+    "botocore": STORES_OF_S3,
     "duckdb_extensions": {"pipeline/duckdb_lake.py", "shell/local_duckdb.py"},
     "keyring": set(),  # by its name
     "mcp": {"mcp/answers.py", "mcp/protocol.py", "mcp/transport.py"},
@@ -26,6 +29,7 @@ IMPORTED_LATE = {
         for name in ("bounds", "column_metrics", "explanation", "manifests", "partitions", "texts")
     }
     | {"catalog/scan_manifests.py", "catalog/scan_pages.py"},
+    "obstore": {"storage/s3.py", "storage/s3_buckets.py", "storage/s3_errors.py"},
     "opentelemetry": {"tracing/spans.py"},
     "prompt_toolkit": {"shell/prompt.py"},
     "pyarrow": {

@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "iceberg": {"errors", "extras", "properties"},
     "sql_dialects": {"iceberg"},
     "postgres": {"errors"},
-    "storage": {"errors"},
+    "storage": {"errors", "extras"},
     "parquet": {"errors", "storage"},
     "lake": {"errors", "properties", "iceberg.identifiers", "postgres"},
     "bridge": PURE | {"properties", "sql_dialects"},

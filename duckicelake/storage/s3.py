@@ -5,21 +5,16 @@ regions and addresses, and lists folders: obstore aborts a listing at a key with
 `x/` of a folder as a file `x`.
 """
 
+from __future__ import annotations
+
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
-
-import boto3
-import botocore.session
-from botocore.config import Config
-from botocore.loaders import Loader
-from obstore.exceptions import AlreadyExistsError as ObjectExistsError
-from obstore.exceptions import BaseError
-from obstore.store import S3Store as ObstoreBucket
 
 from duckicelake.errors import (
     AlreadyExistsError,
@@ -28,6 +23,7 @@ from duckicelake.errors import (
     InvalidSettingsError,
     UnavailableError,
 )
+from duckicelake.extras import DeferredModule
 from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.protocol import NewObject, StoredFile, build_length_error, check_same_length
 from duckicelake.storage.s3_buckets import USER_AGENT, Buckets, ConnectionLimits
@@ -36,7 +32,17 @@ from duckicelake.storage.s3_requests import DEFAULT_REGION
 from duckicelake.storage.threads import run_in_parallel
 
 if TYPE_CHECKING:
+    import boto3
+    from botocore import config as boto_config
+    from botocore import loaders as boto_loaders
+    from botocore import session as boto_session
+    from obstore import exceptions as obstore_errors
+    from obstore.store import S3Store as ObstoreBucket
     from types_boto3_s3 import S3Client
+else:
+    boto3, boto_config = DeferredModule("boto3"), DeferredModule("botocore.config")
+    boto_loaders, boto_session = DeferredModule("botocore.loaders"), DeferredModule("botocore.session")
+    obstore_errors = DeferredModule("obstore.exceptions")
 
 T = TypeVar("T")
 _S3_PREFIX: Final = "s3://"
@@ -45,9 +51,13 @@ _MAX_WRITE_ROUNDS: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.25
 _MAX_PAUSE_SECONDS: Final = 20.0
 _NOT_IMPLEMENTED_STATUS: Final = 501
-_DESCRIPTIONS: Final = Loader()
-"""What boto3 knows of S3 and STS, read once: reading it takes 90 ms and each session would do so."""
 _PROBE_CONTENT: Final = b"duckicelake tries here whether it can write\n"
+
+
+@cache
+def _open_descriptions() -> boto_loaders.Loader:
+    """Open what boto3 knows of S3 and STS, once: reading it takes 90 ms, and each session would do so."""
+    return boto_loaders.Loader()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +88,8 @@ class S3Options:
 
     def session(self) -> boto3.Session:
         """Open a boto3 session. Raises InvalidSettingsError without credentials, or for an unknown profile."""
-        reader = botocore.session.Session()
-        reader.register_component("data_loader", _DESCRIPTIONS)
+        reader = boto_session.Session()
+        reader.register_component("data_loader", _open_descriptions())
         with translate_settings_errors():
             session = boto3.Session(
                 botocore_session=reader,
@@ -96,13 +106,13 @@ class S3Options:
                 )
         return session
 
-    def config(self) -> Config:
+    def config(self) -> boto_config.Config:
         """Return the configuration of boto3's clients."""
         # With "auto" boto3 signs URLs for the global endpoint, but sends requests to the region's.
         style: Literal["path", "virtual", "auto"] = (
             "path" if self.path_style else "virtual" if self.endpoint is None else "auto"
         )
-        return Config(
+        return boto_config.Config(
             connect_timeout=self.connect_timeout,
             read_timeout=self.read_timeout,
             retries={"mode": "standard", "total_max_attempts": self.max_attempts},
@@ -120,7 +130,7 @@ class S3Options:
     def certificates(self) -> str | None:
         """Return the file or folder of certificate authorities that the environment or the profile names."""
         with translate_settings_errors():
-            named = botocore.session.Session(profile=self.profile).get_config_variable("ca_bundle")
+            named = boto_session.Session(profile=self.profile).get_config_variable("ca_bundle")
         return named or os.environ.get("REQUESTS_CA_BUNDLE")
 
     def region_of(self, session: boto3.Session) -> str:
@@ -164,7 +174,7 @@ class S3Store:
         """Return (the URL of a bucket's objects, the region to sign for), for another client of the same store."""
         return self._buckets.find_address(bucket)
 
-    def _open_client(self, region: str) -> "S3Client":
+    def _open_client(self, region: str) -> S3Client:
         """Return boto3's client of a region."""
         if region not in self._clients:
             with translate_settings_errors():
@@ -272,7 +282,7 @@ class S3Store:
         def put_new(bucket: ObstoreBucket, key: str) -> bool:
             try:
                 bucket.put(key, data, mode="create", use_multipart=False)
-            except ObjectExistsError:  # or another client is writing it
+            except obstore_errors.AlreadyExistsError:  # or another client is writing it
                 return False
             return True
 
@@ -314,7 +324,7 @@ class S3Store:
             store = self._buckets.store(bucket, sent_bytes)
             try:
                 return request(store, key)
-            except (BaseError, FileNotFoundError) as error:
+            except (obstore_errors.BaseError, FileNotFoundError) as error:
                 failure = RequestFailedError.from_obstore(error, key)
                 if not self._may_repeat(bucket, failure, attempt):
                     raise failure from error

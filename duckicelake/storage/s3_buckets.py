@@ -1,5 +1,7 @@
 """Open obstore's stores of buckets with boto3's addresses, regions, keys and certificates."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -7,14 +9,18 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from botocore.credentials import Credentials
-from botocore.exceptions import ClientError
-from botocore.httpsession import get_cert_path
-from obstore.store import S3Store as ObstoreBucket
+from duckicelake.extras import DeferredModule
 
 if TYPE_CHECKING:
+    from botocore import exceptions as boto_errors
+    from botocore import httpsession as boto_http
+    from botocore.credentials import Credentials
+    from obstore import store as obstore_stores
     from obstore.store import ClientConfig, S3Credential
     from types_boto3_s3 import S3Client
+else:
+    boto_errors, boto_http = DeferredModule("botocore.exceptions"), DeferredModule("botocore.httpsession")
+    obstore_stores = DeferredModule("obstore.store")
 
 USER_AGENT: Final = "duckicelake"
 _EXPRESS_SUFFIX: Final = "--x-s3"
@@ -46,7 +52,7 @@ class Buckets:
 
     def __init__(
         self,
-        open_client: "Callable[[str], S3Client]",
+        open_client: Callable[[str], S3Client],
         credentials: Credentials,
         region: str,
         limits: ConnectionLimits,
@@ -67,11 +73,11 @@ class Buckets:
         self._open_client = open_client
         self._credentials, self._region, self._limits = credentials, region, limits
         self._certificates, self._proxy = certificates, proxy
-        self._stores: dict[tuple[str, float], ObstoreBucket] = {}
+        self._stores: dict[tuple[str, float], obstore_stores.S3Store] = {}
         self._regions: dict[str, str] = {}
         self._lock = Lock()
 
-    def store(self, bucket: str, sent_bytes: int = 0) -> ObstoreBucket:
+    def store(self, bucket: str, sent_bytes: int = 0) -> obstore_stores.S3Store:
         """Return the store of a bucket, for a request that sends so many bytes. Raises ValueError."""
         key = bucket, self._limits.upload_seconds(sent_bytes)
         found = self._stores.get(key)
@@ -101,7 +107,7 @@ class Buckets:
         """Ask the store for the region of a bucket; return the known one if it doesn't say."""
         try:
             return self._open_client(known).head_bucket(Bucket=bucket).get("BucketRegion", known)
-        except ClientError as error:
+        except boto_errors.ClientError as error:
             headers: dict[str, str] = error.response["ResponseMetadata"]["HTTPHeaders"]
             return headers.get("x-amz-bucket-region", known)
 
@@ -114,10 +120,10 @@ class Buckets:
         """Raise botocore's error if there are no keys any more."""
         self._credentials.get_frozen_credentials()
 
-    def _open(self, bucket: str, read_seconds: float) -> ObstoreBucket:
+    def _open(self, bucket: str, read_seconds: float) -> obstore_stores.S3Store:
         """Open a store with all options that obstore would else take from the environment."""
         address, region = self.find_address(bucket)
-        return ObstoreBucket(
+        return obstore_stores.S3Store(
             bucket,
             endpoint=address,
             aws_endpoint_url_s3=address,
@@ -134,7 +140,7 @@ class Buckets:
             retry_config={"max_retries": 0},
         )
 
-    def _keys(self) -> "S3Credential":
+    def _keys(self) -> S3Credential:
         keys = self._credentials.get_frozen_credentials()
         return {
             "access_key_id": keys.access_key or "",
@@ -148,7 +154,7 @@ class Buckets:
         signed = self._open_client(region).generate_presigned_url("head_object", {"Bucket": bucket, "Key": "k"})
         return signed.partition("?")[0].removesuffix("/k")
 
-    def _client_options(self, read_seconds: float, *, is_secure: bool) -> "ClientConfig":
+    def _client_options(self, read_seconds: float, *, is_secure: bool) -> ClientConfig:
         options: ClientConfig = {
             "allow_http": True,
             "allow_invalid_certificates": False,
@@ -160,7 +166,7 @@ class Buckets:
         }
         if self._proxy is not None:
             options["proxy_url"] = self._proxy
-        trusted = self._certificates or get_cert_path(verify=True)
+        trusted = self._certificates or boto_http.get_cert_path(verify=True)
         if is_secure and trusted is not None:
             options["root_certificate"] = _read_certificates(Path(trusted))
         return options

@@ -3,21 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Self
-
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectionError,  # noqa: A004
-    CredentialRetrievalError,
-    HTTPClientError,
-    NoCredentialsError,
-    ParamValidationError,
-    PartialCredentialsError,
-    SSLError,
-    TokenRetrievalError,
-)
-from obstore.exceptions import GenericError
+from typing import TYPE_CHECKING, Final, Self
 
 from duckicelake.errors import (
     CatalogError,
@@ -27,6 +13,13 @@ from duckicelake.errors import (
     StoreDeniedError,
     UnavailableError,
 )
+from duckicelake.extras import DeferredModule
+
+if TYPE_CHECKING:
+    from botocore import exceptions as boto_errors
+    from obstore import exceptions as obstore_errors
+else:
+    boto_errors, obstore_errors = DeferredModule("botocore.exceptions"), DeferredModule("obstore.exceptions")
 
 _BAD_NAME_CODES: Final = frozenset(
     {
@@ -54,12 +47,6 @@ _MISPLACED_CODES: Final = frozenset(
 _REDIRECT_STATUSES: Final = frozenset({301, 302, 307, 308})
 _BUSY_CODES: Final = frozenset({"RequestTimeout", "RequestTimeoutException", "SlowDown", "Throttling"})
 _BUSY_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
-_NO_CREDENTIALS_ERRORS: Final = (
-    CredentialRetrievalError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    TokenRetrievalError,
-)
 _ANSWER_PATTERN: Final = re.compile(
     r"Error performing (?P<method>\S+) \S+ in \S+ +- (?:"
     r"Server returned non-2xx status code: (?P<status>\d{3})[^:\n]*:"
@@ -95,7 +82,9 @@ class RequestFailedError(Exception):
     def from_obstore(cls, error: Exception, key: str) -> Self:
         """Read what an error of obstore says of a request about a key."""
         text = str(error)
-        start = 0 if isinstance(error, GenericError) else text.find(key) + len(key)  # others name the key first
+        start = (
+            0 if isinstance(error, obstore_errors.GenericError) else text.find(key) + len(key)
+        )  # others name the key first
         found = _ANSWER_PATTERN.search(text, start)
         if found is None:
             return cls("", None, "", None, _summarize_cause(text))
@@ -121,26 +110,31 @@ def translate_s3_errors(location: str, endpoint: str | None = None) -> Iterator[
         yield
     except RequestFailedError as error:
         raise _translate_failure(location, endpoint, error) from error
-    except ClientError as error:
+    except boto_errors.ClientError as error:
         status = error.response["ResponseMetadata"]["HTTPStatusCode"]
         raise _translate_answer(location, endpoint, status, error.response["Error"]["Code"]) from error
-    except (ParamValidationError, UnicodeEncodeError) as error:
+    except (boto_errors.ParamValidationError, UnicodeEncodeError) as error:
         raise InvalidRequestError(f"{location!r} isn't a usable name of a file in S3") from error
-    except _NO_CREDENTIALS_ERRORS as error:
+    except (
+        boto_errors.CredentialRetrievalError,
+        boto_errors.NoCredentialsError,
+        boto_errors.PartialCredentialsError,
+        boto_errors.TokenRetrievalError,
+    ) as error:
         raise StoreDeniedError(
             f"{location}: the server has no credentials for S3 any more ({type(error).__name__})"
         ) from error
-    except SSLError as error:
+    except boto_errors.SSLError as error:
         raise UnavailableError(
             f"{location}: {_describe_store(endpoint)} has no TLS certificate that is trusted here"
         ) from error
-    except (ConnectionError, HTTPClientError) as error:
+    except (boto_errors.ConnectionError, boto_errors.HTTPClientError) as error:
         raise UnavailableError(
             f"{location}: {_describe_store(endpoint)} doesn't answer ({type(error).__name__})"
         ) from error
     except RecursionError as error:  # boto3 follows redirects without end
         raise _build_redirected(location, endpoint) from error
-    except BotoCoreError as error:
+    except boto_errors.BotoCoreError as error:
         raise UnavailableError(f"{location}: {type(error).__name__}") from error
     except ValueError as error:
         raise UnavailableError(f"{location}: the settings for S3 can't be used: {error}") from error
@@ -151,7 +145,7 @@ def translate_settings_errors() -> Iterator[None]:
     """Raise InvalidSettingsError if boto3 can't make a session or a client."""
     try:
         yield
-    except (BotoCoreError, ValueError) as error:
+    except (boto_errors.BotoCoreError, ValueError) as error:
         raise InvalidSettingsError(f"the settings for S3, DUCKICELAKE_S3_…, can't be used: {error}") from error
 
 

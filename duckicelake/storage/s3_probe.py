@@ -3,20 +3,24 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
-from botocore.awsrequest import AWSRequest
-from botocore.httpsession import URLLib3Session
-
 from duckicelake.errors import AlreadyExistsError, CatalogError, StoreDeniedError, UnavailableError
+from duckicelake.extras import DeferredModule
 from duckicelake.storage.s3 import S3Store, parse_s3_location
 from duckicelake.storage.s3_errors import translate_s3_errors
 from duckicelake.storage.s3_requests import SignatureRequest
 from duckicelake.storage.session_policy import parse_folder
 from duckicelake.storage.signer import Signer
 from duckicelake.storage.vendor import S3Keys, Vendor
+
+if TYPE_CHECKING:
+    from botocore import awsrequest as boto_requests
+    from botocore import httpsession as boto_http
+else:
+    boto_requests, boto_http = DeferredModule("botocore.awsrequest"), DeferredModule("botocore.httpsession")
 
 _LISTING_ADVICE: Final = (
     "allow s3:ListBucket on the bucket: without it, a missing file looks like one that is forbidden"
@@ -170,13 +174,13 @@ def obeys_unsigned_headers(store: S3Store, vendor: Vendor) -> bool:
     if folder is None:
         return False
     bucket, key = parse_s3_location(probe)
-    with translate_s3_errors(probe, store.options.endpoint), closing(URLLib3Session()) as session:
+    with translate_s3_errors(probe, store.options.endpoint), closing(boto_http.URLLib3Session()) as session:
         presigned = urlsplit(store.client.generate_presigned_url("put_object", {"Bucket": bucket, "Key": key}))
         asked = SignatureRequest("PUT", f"{presigned.scheme}://{presigned.netloc}{presigned.path}")
         region = store.options.region_of(store.options.session())
         signed = Signer(vendor, region, store.options.endpoint).sign(asked, "duckicelake", [folder])
         headers = {**signed.headers, "x-amz-copy-source": quote(f"/{bucket}/{parse_s3_location(source)[1]}")}
-        answer = session.send(AWSRequest("PUT", signed.uri, headers, b"").prepare())
+        answer = session.send(boto_requests.AWSRequest("PUT", signed.uri, headers, b"").prepare())
         if answer.status_code != 200:
             return False
         is_copy = store.size(probe) > 0

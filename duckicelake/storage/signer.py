@@ -1,17 +1,25 @@
 """Sign S3 requests for clients without keys, after a check against a table's folders."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-import boto3
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
+from typing import TYPE_CHECKING
 
 from duckicelake.errors import ForbiddenError, UnavailableError
+from duckicelake.extras import DeferredModule
 from duckicelake.storage.s3_requests import CheckedRequest, ObjectAccess, SignatureRequest, check_request
 from duckicelake.storage.session_policy import S3Folder
 from duckicelake.storage.vendor import FolderKeys, S3Keys, VendedKeys, Vendor
+
+if TYPE_CHECKING:
+    import boto3
+    from botocore import auth as boto_auth
+    from botocore import awsrequest as boto_requests
+    from botocore import credentials as boto_credentials
+else:
+    boto_auth, boto_requests = DeferredModule("botocore.auth"), DeferredModule("botocore.awsrequest")
+    boto_credentials = DeferredModule("botocore.credentials")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +75,18 @@ class Signer:
         return check_request(asked, self.endpoint, is_path_style=self.is_path_style)
 
     def _sign_checked(self, examined: CheckedRequest, keys: S3Keys) -> SignedRequest:
-        request = AWSRequest(method=examined.method, url=examined.uri, headers=dict(examined.headers))
-        _SigV4Auth(keys, self.region, examined.payload).add_auth(request)
+        request = boto_requests.AWSRequest(method=examined.method, url=examined.uri, headers=dict(examined.headers))
+        _build_auth(keys, self.region, examined.payload).add_auth(request)
         added = {name: value for name, value in request.headers.items() if name.lower() not in examined.headers}
         return SignedRequest(examined.uri, added, examined.is_reading)
 
 
-class _SigV4Auth(S3SigV4Auth):
-    """Signature version 4 with a given payload digest."""
-
-    def __init__(self, keys: S3Keys, region: str, digest: str) -> None:
-        credentials = Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token)
-        super().__init__(credentials, "s3", region)
-        self._digest = digest
-
-    def payload(self, request: AWSRequest) -> str:  # noqa: ARG002
-        return self._digest
+def _build_auth(keys: S3Keys, region: str, digest: str) -> boto_auth.S3SigV4Auth:
+    """Build signature version 4 with a given payload digest."""
+    credentials = boto_credentials.Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token)
+    auth = boto_auth.S3SigV4Auth(credentials, "s3", region)
+    auth.payload = lambda request: digest  # type: ignore[method-assign]  # noqa: ARG005
+    return auth
 
 
 def _allows(folder: S3Folder, touch: ObjectAccess) -> bool:

@@ -1,5 +1,7 @@
 """Vend S3 keys to clients: temporary keys of STS that reach some folders, or configured static keys."""
 
+from __future__ import annotations
+
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -10,17 +12,19 @@ from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError
-
 from duckicelake.errors import UnavailableError
+from duckicelake.extras import DeferredModule
 from duckicelake.storage.s3 import S3Options
 from duckicelake.storage.session_policy import PolicyScope, S3Folder, build_scopes
 
 if TYPE_CHECKING:
+    import boto3
+    from botocore import exceptions as boto_errors
     from types_boto3_sts import STSClient
 
-Session = boto3.Session
+    Session = boto3.Session
+else:
+    boto_errors = DeferredModule("botocore.exceptions")
 
 MAX_CACHED_KEYS: Final = 4096
 _Key = tuple[str, tuple[S3Folder, ...], int]
@@ -116,7 +120,7 @@ class StsVendor:
     """Assume a role with a session policy of exactly the folders."""
 
     def __init__(
-        self, client: "STSClient", role: StsRole, clock: Callable[[], int], most_kept: int = MAX_CACHED_KEYS
+        self, client: STSClient, role: StsRole, clock: Callable[[], int], most_kept: int = MAX_CACHED_KEYS
     ) -> None:
         self._client = client
         self._role = role
@@ -152,7 +156,7 @@ class StsVendor:
         while len(self._kept) > self._most_kept:
             self._kept.popitem(last=False)
 
-    def _fulfil(self, key: "_Key", future: "Future[VendedKeys]", before: VendedKeys | None) -> None:
+    def _fulfil(self, key: _Key, future: Future[VendedKeys], before: VendedKeys | None) -> None:
         """Make keys; if STS fails, reuse the previous keys while clients can use them."""
         try:
             future.set_result(self._make_keys(*key))
@@ -165,7 +169,7 @@ class StsVendor:
             self._give_up(key, future, error)
             raise
 
-    def _give_up(self, key: "_Key", future: "Future[VendedKeys]", error: BaseException) -> None:
+    def _give_up(self, key: _Key, future: Future[VendedKeys], error: BaseException) -> None:
         with self._lock:
             if self._kept.get(key) is future:
                 del self._kept[key]
@@ -209,14 +213,14 @@ class StsVendor:
             request["ExternalId"] = self._role.external_id
         try:
             credentials = self._client.assume_role(**request)["Credentials"]
-        except ClientError as error:
+        except boto_errors.ClientError as error:
             code = error.response.get("Error", {}).get("Code", "no reason")
             if code == _TOO_LARGE_CODE:
                 raise _PolicyTooLargeError from None
             raise UnavailableError(
                 f"STS refuses to give the server keys for clients ({code}): run `duckicelake doctor` for advice"
             ) from error
-        except BotoCoreError as error:
+        except boto_errors.BotoCoreError as error:
             raise UnavailableError(
                 f"STS doesn't answer ({type(error).__name__}), so there are no keys for clients: try again"
             ) from error
@@ -240,6 +244,6 @@ def build_session_name(holder: str) -> str:
     return f"{legal[:48]}-{sha256(holder.encode(errors='surrogatepass')).hexdigest()[:12]}"
 
 
-def open_sts_client(session: Session, options: S3Options, endpoint: str | None) -> "STSClient":
+def open_sts_client(session: Session, options: S3Options, endpoint: str | None) -> STSClient:
     """Open a client of STS with the server's keys. endpoint: None is Amazon's of the region."""
     return session.client("sts", endpoint_url=endpoint, region_name=options.region_of(session), config=options.config())

@@ -22,7 +22,7 @@ from tests.test_packaging import PYTHONS
 from tests.wheel.conftest import Installation, clean_environment
 
 pytestmark = [pytest.mark.wheel, pytest.mark.timeout(900)]
-MAX_INSTALLED_BYTES = 300_000_000
+MAX_INSTALLED_BYTES = 250_000_000
 INSTALLERS = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence.pth", "wheel")
 """What the environment has before anything is installed."""
 START_SECONDS = 60.0
@@ -94,7 +94,8 @@ def test_base_installation_is_small(base: Installation) -> None:
     files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
     size = sum(file.stat().st_size for file in files if file.is_file() and "__pycache__" not in file.parts)
     assert size <= MAX_INSTALLED_BYTES
-    assert {path.name for path in paths} & {"pyarrow", "numpy", "deltalake", "pyspark", "zstandard"} == set()
+    extras = {"boto3", "botocore", "deltalake", "numpy", "obstore", "pyarrow", "pyspark", "zstandard"}
+    assert {path.name for path in paths} & extras == set()
 
 
 @pytest.mark.parametrize("version", PYTHONS)
@@ -157,6 +158,12 @@ def test_taken_port_is_named(base: Installation, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"port {port} of 127.0.0.1 is in use" in refuse(base, folder, "--port", str(port))
+
+
+def test_lake_in_s3_names_the_extra_for_it(base: Installation, folder: Path) -> None:
+    assert "Lakes in S3 need botocore: pip install 'duckicelake[s3]'" in refuse(
+        base, folder, DUCKICELAKE_WAREHOUSE="s3://bucket/lake"
+    )
 
 
 def test_lake_that_is_a_file_is_named(base: Installation, folder: Path) -> None:

@@ -1,6 +1,9 @@
 """Keys and signatures for clients' access to S3, from the settings."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.errors import InvalidSettingsError
@@ -9,7 +12,10 @@ from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.s3 import S3Options, S3Store
 from duckicelake.storage.s3_probe import obeys_unsigned_headers
 from duckicelake.storage.signer import ServerKeys, Signer, read_server_keys
-from duckicelake.storage.vendor import S3Keys, Session, StaticVendor, StsRole, StsVendor, Vendor, open_sts_client
+from duckicelake.storage.vendor import S3Keys, StaticVendor, StsRole, StsVendor, Vendor, open_sts_client
+
+if TYPE_CHECKING:
+    from duckicelake.storage.vendor import Session
 
 
 def build_storage_access(
