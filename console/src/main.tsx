@@ -4,6 +4,7 @@ import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { ApiError } from "./api/client.ts";
+import { forgetUnseenPages, isLong } from "./api/pages.ts";
 import { router } from "./router.tsx";
 import { SessionGate } from "./shell/SignIn.tsx";
 import { applyTheme } from "./shell/theme.ts";
@@ -19,8 +20,16 @@ function isPassing(failures: number, error: unknown): boolean {
 }
 
 const client = new QueryClient({
-  defaultOptions: { queries: { staleTime: FRESH_MS, retry: isPassing, refetchOnWindowFocus: true } },
+  defaultOptions: {
+    queries: {
+      staleTime: FRESH_MS,
+      retry: isPassing,
+      refetchOnWindowFocus: (query) => !isLong(query),
+      refetchOnReconnect: (query) => !isLong(query),
+    },
+  },
 });
+forgetUnseenPages(client);
 
 // Its address is relative to the page's, which the router changes: browsers look it up again each time.
 for (const icon of document.querySelectorAll<HTMLLinkElement>("link[rel=icon]")) icon.href = new URL(icon.href).href;

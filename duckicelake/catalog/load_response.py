@@ -27,7 +27,8 @@ Deliver = Callable[[Freshness | None], object]
 """Receives what Postgres answered about a table; None if there is no such table, or no answer."""
 ALL: Final = "all"
 REFS: Final = "refs"
-"""The representations: with all snapshots, or only those that refs name."""
+BRIEF: Final = "brief"
+"""The representations: with all snapshots, or only those that refs name; brief ones have no logs, either."""
 _SCAN_PLANNING_MODE: Final = "scan-planning-mode"
 """The key of a table's config which clients obey over their own setting; PyIceberg alone doesn't."""
 LoadCallback = Callable[[LoadedTable | TableCheck | None], object]
@@ -96,7 +97,7 @@ class TableLoad:
 
     Attributes:
         named_as: The table's schema and name.
-        representation: `ALL` or `REFS`.
+        representation: `ALL`, `REFS` or `BRIEF`.
 
     """
 
@@ -170,7 +171,7 @@ def _read_metadata(services: Services, table: TableVersion, request: TableLoad) 
         return table.body
     kept = table.responses.metadata.get(request.representation)
     if kept is None:
-        kept = _encode_with_refs_only(table.metadata)
+        kept = _encode_with_refs_only(table.metadata, has_logs=request.representation == REFS)
         services.cache.keep_metadata(table, request.representation, kept)
     return kept
 
@@ -185,9 +186,12 @@ def _find_key(services: Services, request: TableLoad, table_id: int) -> Hashable
     return request if is_own else request.representation
 
 
-def _encode_with_refs_only(metadata: TableMetadata) -> bytes:
-    named_snapshots = {ref.snapshot_id for ref in metadata.refs.values()}
-    return metadata.encode(s for s in metadata.snapshots if s.snapshot_id in named_snapshots)
+def _encode_with_refs_only(metadata: TableMetadata, *, has_logs: bool) -> bytes:
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    snapshots = tuple(snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in named)
+    if has_logs:
+        return metadata.encode(snapshots)
+    return metadata.replace_fields(snapshots=snapshots, snapshot_log=(), metadata_log=()).encode()
 
 
 @dataclass(frozen=True, slots=True)

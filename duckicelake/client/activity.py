@@ -157,15 +157,17 @@ class LakeActivity:
         *,
         limit: int = 100,
         after: int = 0,
+        before: int | None = None,
         since: datetime | None = None,
         principal: str | None = None,
         resource: str | None = None,
         operation: str | None = None,
         result: str | None = None,
     ) -> Sequence[AuditRecord]:
-        """Return the newest entries of the audit trail, the newest last. after: only those behind this entry's id."""
+        """Return the newest entries of the audit trail, the newest last, of those after an id and before another."""
         filters = {"principal": principal, "resource": resource, "operation": operation, "result": result}
         filters["since"] = None if since is None else since.isoformat()
+        filters["before"] = None if before is None else str(before)
         query = {"limit": str(limit), "after": str(after)} | {key: one for key, one in filters.items() if one}
         answer = self.client.get(self.client.iceberg("audit"), query)
         return [parse_record(AuditRecord, one) for one in answer["entries"]]

@@ -288,18 +288,20 @@ class AsyncLake:
         *,
         limit: int = 100,
         after: int = 0,
+        before: int | None = None,
         since: datetime | None = None,
         principal: str | None = None,
         resource: str | None = None,
         operation: str | None = None,
         result: str | None = None,
     ) -> Sequence[AuditRecord]:
-        """Return the newest entries of the audit trail, the newest last. after: only those behind this entry's id."""
+        """Return the newest entries of the audit trail, the newest last, of those after an id and before another."""
         return await to_thread(
             partial(
                 self.sync.audit,
                 limit=limit,
                 after=after,
+                before=before,
                 since=since,
                 principal=principal,
                 resource=resource,

@@ -48,7 +48,7 @@ def test_page_of_a_table_loads_named_snapshots_alone_and_draws_its_growth(parcel
     expect(growth.get_by_role("img")).to_have_accessible_name(re.compile("^Bytes after each of"))
     loads = [url for url in window.asked if url.partition("?")[0].endswith("/tables/parcels") and "/v1/" in url]
     assert loads
-    assert all(url.endswith("?snapshots=refs") for url in loads)
+    assert all(url.endswith("?snapshots=brief") for url in loads)
 
 
 def test_history_follows_the_changes_by_itself(parcels: ShownLake, window: Visit) -> None:
@@ -74,3 +74,50 @@ def test_palette_finds_by_a_column_and_a_comment(parcels: ShownLake, window: Vis
     page.get_by_role("combobox").fill("number of the parcel")
     page.get_by_role("option", name="sales.parcels").click()
     expect(page.get_by_role("heading", name="parcels")).to_be_visible()
+
+
+def test_newer_changes_come_before_the_pages_that_are_shown(lake: ShownLake, window: Visit) -> None:
+    """Of a history of several pages, only what has come since is asked for."""
+    lake.ask("POST", "/v1/namespaces", {"namespace": ["busy"]})
+    for number in range(55):
+        lake.ask("POST", "/v1/namespaces/busy/properties", {"updates": {"step": str(number)}})
+    write_all_changes(lake.services)
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/history")
+    page.get_by_role("button", name="Older changes").click()
+    listed = page.locator(".changes > li")
+    expect(listed.nth(55)).to_be_visible()
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    before, shown = len(window.asked), listed.count()
+    lake.ask("POST", "/v1/namespaces", {"namespace": ["busy", "newest"]})
+    write_all_changes(lake.services)
+    expect(listed.first).to_contain_text("busy.newest")
+    assert listed.count() == shown + 1
+    histories = [url for url in window.asked[before:] if "/v1/history" in url]
+    assert histories
+    assert not [url for url in histories if "before=" in url]
+
+
+def test_audit_trail_comes_by_pages_to_its_first_entry(lake: ShownLake, window: Visit) -> None:
+    with lake.services.database.transaction() as cursor:
+        cursor.execute(
+            "INSERT INTO duckicelake_audit (principal, address, request_id, operation, resource, result) "
+            "SELECT 'ana', '10.0.0.1', 'r' || i, 'long_ago', 'sales.t' || i, 'ok' FROM generate_series(1, 450) i"
+        )
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/audit?operation=long_ago")
+    rows = page.get_by_role("group", name="Audit trail")
+    expect(rows.get_by_role("row").nth(1)).to_contain_text("sales.t450")
+    expect(page.get_by_text("200 entries so far")).to_be_visible()
+    for count in ("400 entries so far", "450 entries"):
+        rows.evaluate("box => box.scrollTo(0, box.scrollHeight)")
+        expect(page.get_by_text(count, exact=True)).to_be_visible()
+    rows.evaluate("box => box.scrollTo(0, box.scrollHeight)")
+    expect(rows.get_by_role("row").last).to_contain_text("sales.t1")
+
+
+def test_home_leaves_the_files_of_the_lake_alone(lake: ShownLake, window: Visit) -> None:
+    """To look for every file takes minutes where there are very many."""
+    window.page.goto(f"{lake.uri}/ui")
+    expect(window.page.get_by_text("checks of the catalog found nothing")).to_be_visible()
+    assert [url.partition("?")[2] for url in window.asked if "/v1/doctor" in url] == ["files=false"]

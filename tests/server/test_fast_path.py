@@ -89,7 +89,15 @@ def said(answer: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
 
 @pytest.mark.parametrize("headers", [{}, WISH], ids=["plain", "with a wish"])
 @pytest.mark.parametrize(
-    "query", ["", "?snapshots=all", "?snapshots=refs", "?snapshots=all&referenced-by=ns%251Fv", "?referenced-by=x"]
+    "query",
+    [
+        "",
+        "?snapshots=all",
+        "?snapshots=refs",
+        "?snapshots=brief",
+        "?snapshots=all&referenced-by=ns%251Fv",
+        "?referenced-by=x",
+    ],
 )
 def test_memory_answers_as_the_route_does(
     http: httpx.Client, writer: Client, route: Route, query: str, headers: dict[str, str]
@@ -205,7 +213,7 @@ LEAVING: dict[str, Change] = {
 def test_what_another_worker_or_duckdb_changed_is_seen_at_once_and_then_from_memory(
     http: httpx.Client, writer: Client, route: Route, attach: Attach, change: Change
 ) -> None:
-    before = {query: warmed(http, route, TABLE + query) for query in ("", "?snapshots=refs")}
+    before = {query: warmed(http, route, TABLE + query) for query in ("", "?snapshots=refs", "?snapshots=brief")}
     change(writer, attach)
     for query, known in before.items():
         conditional = http.get(TABLE + query, headers={"If-None-Match": known.headers["etag"]})

@@ -1,5 +1,5 @@
 // What the pages of operation ask: the audit trail, jobs, statistics of tables, what doctor finds, the API's description.
-import { infiniteQueryOptions, queryOptions, useQuery, useQueryClient } from "@tanstack/react-query";
+import { infiniteQueryOptions, queryOptions, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { PAGED, PAGE_SIZE } from "./administration.ts";
 import { serverUrl } from "./address.ts";
 import { type Answer, get } from "./client.ts";
@@ -18,24 +18,46 @@ export interface AuditFilter {
 }
 
 const LIVE_MS = 3000;
-const MOST_NEW = 10_000;
+const ENTRIES_EACH = 200;
+const MOST_NEW = 1000;
 
-/** The newest entries, the oldest of them first. Later only what came since is asked for. */
-export function useAudit(warehouse: string, filter: AuditFilter, limit: number, isLive: boolean) {
-  const client = useQueryClient();
-  const queryKey = [warehouse, "audit", filter, limit];
-  return useQuery({
-    queryKey,
-    queryFn: async ({ signal }): Promise<readonly AuditEntry[]> => {
-      const known = client.getQueryData<readonly AuditEntry[]>(queryKey) ?? [];
-      const last = known.at(-1)?.id;
-      const query = { ...filter, ...(last === undefined ? { limit } : { after: last, limit: MOST_NEW }) };
-      const { entries } = await get("/v1/audit", { warehouse, query, signal });
-      return entries.length > 0 ? [...known, ...entries] : known;
+const auditQuery = (warehouse: string, filter: AuditFilter) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "audit", filter],
+    queryFn: ({ signal, pageParam }) => {
+      const before = pageParam === null ? {} : { before: pageParam };
+      return get("/v1/audit", { warehouse, query: { ...filter, ...before, limit: ENTRIES_EACH }, signal });
     },
-    refetchInterval: isLive ? LIVE_MS : false,
+    initialPageParam: null as number | null,
+    getNextPageParam: ({ entries }) => (entries.length < ENTRIES_EACH ? undefined : entries[0]?.id),
+    staleTime: Number.POSITIVE_INFINITY,
     retry: false,
   });
+
+/** Entries by pages, the newest page first, in each of them the newest last; what comes since is asked for alone. */
+export function useAudit(warehouse: string, filter: AuditFilter, isLive: boolean) {
+  const client = useQueryClient();
+  const options = auditQuery(warehouse, filter);
+  const query = useInfiniteQuery(options);
+  const newer = useQuery({
+    queryKey: [warehouse, "newer audit", filter],
+    queryFn: async ({ signal }) => {
+      const after = client.getQueryData(options.queryKey)?.pages[0]?.entries.at(-1)?.id ?? 0;
+      const { entries } = await get("/v1/audit", { warehouse, query: { ...filter, after, limit: MOST_NEW }, signal });
+      if (entries.length === MOST_NEW) await client.resetQueries({ queryKey: options.queryKey });
+      else if (entries.length > 0) {
+        client.setQueryData(options.queryKey, (known) => {
+          const [first = { entries: [] }, ...older] = known?.pages ?? [];
+          return known && { ...known, pages: [{ entries: [...first.entries, ...entries] }, ...older] };
+        });
+      }
+      return entries.length;
+    },
+    enabled: isLive && query.data !== undefined,
+    refetchInterval: LIVE_MS,
+    retry: false,
+  });
+  return { query, isFollowing: isLive && newer.error === null };
 }
 
 export interface JobFilter {

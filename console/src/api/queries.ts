@@ -1,10 +1,12 @@
 // What pages ask, each with the key under which the answer is kept.
-import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { infiniteQueryOptions, keepPreviousData, type QueryClient, queryOptions } from "@tanstack/react-query";
 import { apiNamespace, FIRST_WAREHOUSE, type Identifier } from "./address.ts";
 import { type Answer, get, post } from "./client.ts";
 import type { LongId, PlannedFile, Snapshot, TableMetadata, ViewMetadata } from "./iceberg.ts";
+import { putBefore } from "./pages.ts";
 
-const PAGE_SIZE = 200;
+/** A list begins with a page that comes at once; whoever scrolls on gets larger ones. */
+const pageSize = (pageToken: string) => (pageToken === "" ? 200 : 1000);
 
 export const callerQuery = (warehouse: string) =>
   queryOptions({
@@ -36,7 +38,7 @@ export const namespacesQuery = (warehouse: string, parent: readonly string[]) =>
       get("/v1/namespaces", {
         warehouse,
         query: {
-          pageSize: PAGE_SIZE,
+          pageSize: pageSize(pageParam),
           pageToken: pageParam,
           ...(parent.length > 0 ? { parent: apiNamespace(parent) } : {}),
         },
@@ -60,7 +62,7 @@ const listQuery = (warehouse: string, namespace: readonly string[], kind: "table
       get(`/v1/namespaces/{namespace}/${kind}`, {
         warehouse,
         path: { namespace: apiNamespace(namespace) },
-        query: { pageSize: PAGE_SIZE, pageToken: pageParam },
+        query: { pageSize: pageSize(pageParam), pageToken: pageParam },
         signal,
       }),
     initialPageParam: "",
@@ -83,7 +85,7 @@ export const tableQuery = (warehouse: string, table: Identifier) =>
     queryFn: async ({ signal }) => {
       const asked = { warehouse, path: pathOf(table), signal };
       const [loaded, newest] = await Promise.all([
-        get("/v1/namespaces/{namespace}/tables/{table}", { ...asked, query: { snapshots: "refs" } }),
+        get("/v1/namespaces/{namespace}/tables/{table}", { ...asked, query: { snapshots: "brief" } }),
         get("/v1/namespaces/{namespace}/tables/{table}/snapshots", { ...asked, query: { limit: SNAPSHOTS_EACH } }),
       ]);
       const { metadata } = loaded as { metadata: TableMetadata };
@@ -210,7 +212,16 @@ function askHistory(warehouse: string, of: HistoryOf, query: object, signal: Abo
   return get("/v1/history", asked);
 }
 
-export const historyQuery = (warehouse: string, of: HistoryOf, filter: HistoryFilter, limit = 50) =>
+const HISTORY_EACH = 50;
+
+/** Whose changes, and which of them. */
+export interface HistoryAsked {
+  readonly of: HistoryOf;
+  readonly filter: HistoryFilter;
+  readonly limit?: number;
+}
+
+export const historyQuery = (warehouse: string, { of, filter, limit = HISTORY_EACH }: HistoryAsked) =>
   infiniteQueryOptions({
     queryKey: [warehouse, "history", of, filter, limit],
     queryFn: ({ signal, pageParam }) =>
@@ -218,6 +229,28 @@ export const historyQuery = (warehouse: string, of: HistoryOf, filter: HistoryFi
     initialPageParam: "",
     getNextPageParam: (page) => page["next-before"],
   });
+
+/** Ask for the newest changes alone, and put those that have come since before the ones that are shown. */
+export async function renewHistory(
+  client: QueryClient,
+  warehouse: string,
+  asked: HistoryAsked,
+  signal: AbortSignal,
+): Promise<void> {
+  const { queryKey } = historyQuery(warehouse, asked);
+  const first = await askHistory(warehouse, asked.of, { limit: asked.limit ?? HISTORY_EACH, ...asked.filter }, signal);
+  client.setQueryData(queryKey, (known) =>
+    known === undefined
+      ? undefined
+      : putBefore(
+          known,
+          first,
+          ({ history }) => history,
+          (page, history) => ({ ...page, history: [...history] }),
+          ({ position }) => position,
+        ),
+  );
+}
 
 /** The newest changes of a table, view or namespace, as they are at this moment. */
 export const newestChangesQuery = (warehouse: string, of: HistoryOf) =>
@@ -227,10 +260,11 @@ export const newestChangesQuery = (warehouse: string, of: HistoryOf) =>
     staleTime: 0,
   });
 
-export const doctorQuery = (warehouse: string) =>
+/** hasFiles: look for every data file in the store, too, which takes minutes where there are very many. */
+export const doctorQuery = (warehouse: string, hasFiles: boolean) =>
   queryOptions({
-    queryKey: [warehouse, "doctor"],
-    queryFn: ({ signal }) => get("/v1/doctor", { warehouse, signal }),
+    queryKey: [warehouse, "doctor", hasFiles],
+    queryFn: ({ signal }) => get("/v1/doctor", { warehouse, query: { files: hasFiles }, signal }),
     retry: false,
   });
 
@@ -238,7 +272,7 @@ export const droppedQuery = (warehouse: string) =>
   infiniteQueryOptions({
     queryKey: [warehouse, "dropped"],
     queryFn: ({ signal, pageParam }) =>
-      get("/v1/dropped", { warehouse, query: { pageSize: PAGE_SIZE, pageToken: pageParam }, signal }),
+      get("/v1/dropped", { warehouse, query: { pageSize: pageSize(pageParam), pageToken: pageParam }, signal }),
     initialPageParam: "",
     getNextPageParam: (page) => page["next-page-token"],
   });

@@ -20,8 +20,9 @@ export function History() {
     ...(source ? { source } : {}),
     ...(principal ? { principal } : {}),
   };
-  const query = useInfiniteQuery(historyQuery(warehouse, {}, filter));
-  const isLive = useLiveChanges(warehouse);
+  const asked = { of: {}, filter };
+  const query = useInfiniteQuery(historyQuery(warehouse, asked));
+  const isLive = useLiveChanges(warehouse, asked);
   const choose = (changed: { kind?: string; source?: string; principal?: string }) => {
     const next = Object.fromEntries(Object.entries({ ...filter, ...changed }).filter(([, value]) => value));
     void navigate({ to: "/w/$warehouse/history", params: { warehouse }, search: next, replace: true });

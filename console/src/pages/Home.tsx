@@ -13,6 +13,8 @@ import { NewLink } from "./acts/namespace.tsx";
 import { snippetsFor } from "./snippets.ts";
 
 const NEWEST = 8;
+/** For so long the page has the same findings. */
+const EXAMINED_MS = 300_000;
 
 export function Home() {
   const warehouse = useWarehouse();
@@ -100,7 +102,7 @@ function Health({ warehouse }: { warehouse: string }) {
   const readiness = useQuery(readinessQuery());
   const { data: caller } = useQuery(callerQuery(warehouse));
   const isAdmin = caller?.["is-admin"] ?? false;
-  const doctor = useQuery({ ...doctorQuery(warehouse), enabled: isAdmin });
+  const doctor = useQuery({ ...doctorQuery(warehouse, false), enabled: isAdmin, staleTime: EXAMINED_MS });
   const bad = doctor.data?.findings.filter(({ ok }) => !ok) ?? [];
   return (
     <Card
@@ -140,7 +142,7 @@ function Health({ warehouse }: { warehouse: string }) {
 }
 
 function Newest({ warehouse }: { warehouse: string }) {
-  const history = useInfiniteQuery(historyQuery(warehouse, {}, {}, NEWEST));
+  const history = useInfiniteQuery(historyQuery(warehouse, { of: {}, filter: {}, limit: NEWEST }));
   return (
     <Card title="What is new">
       <Loaded query={history}>

@@ -117,7 +117,7 @@ function Contents({ metadata }: { metadata: ViewMetadata }) {
 
 function Changes(of: { warehouse: string; namespace: readonly string[]; view: string }) {
   const { warehouse, ...what } = of;
-  const query = useInfiniteQuery(historyQuery(warehouse, what, {}));
+  const query = useInfiniteQuery(historyQuery(warehouse, { of: what, filter: {} }));
   return (
     <Card title="History">
       <Loaded query={query}>

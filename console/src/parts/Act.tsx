@@ -4,6 +4,7 @@ import { createContext, type FormEvent, type ReactNode, useContext, useRef, useS
 import { type Identifier, quoteShell } from "../api/address.ts";
 import { ApiError, createKey, post, remove, urlOf, writeJson } from "../api/client.ts";
 import type { paths } from "../api/openapi";
+import { renewQueries } from "../api/pages.ts";
 import { newestChangesQuery } from "../api/queries.ts";
 import { currentToken } from "../api/session.ts";
 import { Code } from "./Copy.tsx";
@@ -134,7 +135,7 @@ function useAct({ request, close, done, answered, touches = request.warehouse, i
     onSuccess: async (answer) => {
       close();
       // Where the page is left, what it showed may be gone: it isn't asked again, and the next page asks for itself.
-      await client.invalidateQueries({ queryKey: [touches], refetchType: done ? "none" : "active" });
+      await renewQueries(client, { queryKey: [touches], refetchType: done ? "none" : "active" });
       done?.();
       answered?.(answer);
     },
@@ -152,7 +153,7 @@ function useAct({ request, close, done, answered, touches = request.warehouse, i
     mutation.mutate();
   };
   const lookAgain = async () => {
-    await client.invalidateQueries({ queryKey: [touches] });
+    await renewQueries(client, { queryKey: [touches] });
     setOpened(Date.now());
     mutation.reset();
   };

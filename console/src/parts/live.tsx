@@ -1,22 +1,28 @@
 // The change feed, asked again and again: what lists changes is renewed when there are some.
 import { useQueryClient } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { ApiError, get } from "../api/client.ts";
+import { renewQueries } from "../api/pages.ts";
+import { type HistoryAsked, renewHistory } from "../api/queries.ts";
 
 const PAUSE_MS = 4_000;
 const LONGER_PAUSE_MS = 20_000;
 const MOST_EVENTS = 1000;
 /** What of a warehouse is asked again when something in it has changed. */
-const CHANGING: ReadonlySet<unknown> = new Set(["history", "table", "snapshots", "statistics", "files"]);
+const CHANGING: ReadonlySet<unknown> = new Set(["table", "snapshots", "statistics", "files"]);
 
-/** Follow the changes of a warehouse while the page is seen. Whether the feed answers. */
-export function useLiveChanges(warehouse: string): boolean {
+/** Follow the changes of a warehouse while the page is seen, and show them in a list of them. Whether the feed answers. */
+export function useLiveChanges(warehouse: string, list: HistoryAsked): boolean {
   const client = useQueryClient();
   const [isLive, setLive] = useState(false);
+  const shown = useRef(list);
+  shown.current = list;
   useEffect(() => {
     const stop = new AbortController();
-    const renew = () =>
-      client.invalidateQueries({ predicate: ({ queryKey: [of, what] }) => of === warehouse && CHANGING.has(what) });
+    const renew = async () => {
+      await renewHistory(client, warehouse, shown.current, stop.signal);
+      await renewQueries(client, { predicate: ({ queryKey: [of, what] }) => of === warehouse && CHANGING.has(what) });
+    };
     void follow(warehouse, stop.signal, renew, setLive);
     return () => stop.abort();
   }, [warehouse, client]);
@@ -26,7 +32,7 @@ export function useLiveChanges(warehouse: string): boolean {
 async function follow(
   warehouse: string,
   signal: AbortSignal,
-  renew: () => unknown,
+  renew: () => Promise<unknown>,
   setLive: (isLive: boolean) => void,
 ): Promise<void> {
   let from = "newest";
@@ -37,9 +43,9 @@ async function follow(
         ? null
         : await get("/v1/events", { warehouse, query: { from, limit: MOST_EVENTS }, signal });
       if (page) {
+        if (page.events.length > 0) await renew();
         from = page["continuation-token"];
         setLive(true);
-        if (page.events.length > 0) renew();
       }
     } catch (error) {
       if (signal.aborted) return;

@@ -196,13 +196,18 @@ class TableCache:
                 self._names.popitem(last=False)
 
     def put(self, table: TableVersion) -> None:
-        """Keep the version and update the table's size, unless a newer version is in the cache."""
+        """Keep the version and update the table's size, unless a newer version is in the cache.
+
+        A table that takes more than all may is not kept, and lets the others stay.
+        """
         table_id, version = table.row.table_id, table.row.version
         with self._lock:
             present = self._tables.get(table_id)
             if present is not None and present.row.version > version:
                 return
             self._forget(table_id)
+            if table.size > self.most_bytes:
+                return
             self._tables[table_id] = table
             self._sizes[table_id] = table.size
             self.size += table.size

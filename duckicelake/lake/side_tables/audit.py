@@ -67,7 +67,10 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which entries to read; None: any. resource: with all that lies in it. result: or its first word."""
+    """Which entries to read; None: any. resource: with all that lies in it. result: or its first word.
+
+    Between two ids, neither of them included: after and before.
+    """
 
     after: int = 0
     since: datetime | None = None
@@ -75,6 +78,7 @@ class AuditFilter:
     resource: str | None = None
     operation: str | None = None
     result: str | None = None
+    before: int | None = None
 
 
 def record_entries(
@@ -184,6 +188,7 @@ def read_entries(cursor: Transaction, wanted: AuditFilter, limit: int) -> list[A
     """Read the newest entries that the filter wants, the oldest of them first."""
     parameters = {
         "after": wanted.after,
+        "before": wanted.before,
         "since": wanted.since,
         "principal": wanted.principal,
         "resource": wanted.resource,

@@ -50,7 +50,7 @@ RETURNING id, at, snapshot_id;
 -- entries: those asked for, newest first
 SELECT id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail, client
 FROM duckicelake_audit
-WHERE id > %(after)s
+WHERE id > %(after)s AND id < coalesce(%(before)s::bigint, 9223372036854775807)
   AND (%(since)s::timestamptz IS NULL OR at >= %(since)s)
   AND (%(principal)s::text IS NULL OR principal = %(principal)s)
   AND (%(resource)s::text IS NULL OR duckicelake_is_within(resource, %(resource)s)

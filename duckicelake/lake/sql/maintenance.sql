@@ -102,11 +102,12 @@ file AS MATERIALIZED (
            coalesce(d.delete_count, 0) + coalesce(n.deletes, 0) AS deleted,
            coalesce(i.spec_id || ':' || nullif(i.partition::text, '[]'), folder.part) AS part
     FROM sized s
-    JOIN ducklake_data_file f ON f.table_id = s.table_id AND f.end_snapshot IS NULL
+    JOIN ducklake_data_file f ON f.table_id = s.table_id AND f.table_id = ANY(%(table_ids)s) AND f.end_snapshot IS NULL
     LEFT JOIN ducklake_delete_file d ON d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL
          AND d.begin_snapshot < duckicelake_never()
     LEFT JOIN noted n ON n.data_file_id = f.data_file_id
     LEFT JOIN duckicelake_file i ON i.ducklake_id = f.data_file_id AND i.content = 0 AND i.table_id = f.table_id
+         AND i.table_id = ANY(%(table_ids)s)
     LEFT JOIN folder ON folder.data_file_id = f.data_file_id
     LEFT JOIN sorted o ON o.schema_name = s.schema_name AND o.table_name = s.table_name
 ),

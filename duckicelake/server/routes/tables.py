@@ -78,7 +78,10 @@ def load_table(
     namespace: NamespacePath,
     table: TablePath,
     wish: AccessRequestHeader,
-    snapshots: Annotated[Literal["all", "refs"], Query(description="refs: only what branches and tags name")] = "all",
+    snapshots: Annotated[
+        Literal["all", "refs", "brief"],
+        Query(description="refs: only what branches and tags name; brief: those, and no logs"),
+    ] = "all",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Load a table's metadata; 304 if the client's copy is the current one."""

@@ -104,6 +104,9 @@ def read_audit(
     services: AppServices,
     limit: Annotated[int, Query(ge=1, description=f"most entries, the newest, up to {MAX_ENTRIES}")] = 100,
     after: Annotated[int, Query(ge=0, lt=2**63, description="only entries after the one of this id")] = 0,
+    before: Annotated[
+        int | None, Query(ge=1, lt=2**63, description="only entries before the one of this id: the page before it")
+    ] = None,
     since: Annotated[AwareDatetime | None, Query(description="not before this time")] = None,
     principal: Annotated[str | None, Query(description="by this one")] = None,
     resource: Annotated[str | None, Query(description="of this table or view, or of a namespace and all in it")] = None,
@@ -111,10 +114,10 @@ def read_audit(
     result: Annotated[str | None, Query(description="ok, unchanged, or an error's type")] = None,
 ) -> AuditList:
     """List who asked for what, when, from where and with what result."""
-    wanted = AuditFilter(after, since, principal, resource, operation, result)
+    wanted = AuditFilter(after, since, principal, resource, operation, result, before)
     with services.database.reading() as cursor:
         found = read_entries(cursor, wanted, min(limit, MAX_ENTRIES))
-        if not found and not after:
+        if not found and not after and before is None:
             check_resource(cursor, resource)
     return AuditList(entries=tuple(map(_describe_entry, found)))
 

@@ -67,6 +67,15 @@ def test_entries_after_an_id_are_those_that_came_since(filled: Database) -> None
     assert [entry.resource for entry in found(filled, AuditFilter(after=second))] == ["sales", "sales2.orders"]
 
 
+def test_entries_before_an_id_are_the_page_before_it(filled: Database) -> None:
+    ids = [entry.id for entry in found(filled)]
+    page = found(filled, AuditFilter(before=ids[3]), limit=2)
+    assert [entry.id for entry in page] == ids[1:3]
+    assert [entry.id for entry in found(filled, AuditFilter(before=page[0].id), limit=2)] == ids[:1]
+    assert found(filled, AuditFilter(before=ids[0])) == []
+    assert [entry.id for entry in found(filled, AuditFilter(after=ids[0] or 0, before=ids[2]))] == ids[1:2]
+
+
 def test_renamed_table_is_found_under_both_names(database: Database) -> None:
     with database.transaction() as cursor:
         record_entries(cursor, ANN, [AuditedResource("ns.old", detail={"to": "ns.new"})])

@@ -10,8 +10,8 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import load_queries
 
 FILES = 20_000
-TOPICS = ("clones", "garbage", "ownership", "state", "write")
-CLONES, GARBAGE, OWNERSHIP, STATE, WRITE = (load_queries("lake", topic) for topic in TOPICS)
+TOPICS = ("clones", "garbage", "maintenance", "ownership", "state", "write")
+CLONES, GARBAGE, MAINTENANCE, OWNERSHIP, STATE, WRITE = (load_queries("lake", topic) for topic in TOPICS)
 PATHS = ["s3://bucket/f7/107.parquet", "s3://bucket/f7/108.parquet", "s3://bucket/nowhere"]
 FOLDERS = load_queries("lake", "file_folders").next_place
 NAMED = "SELECT duckicelake_is_named(%(path)s)"
@@ -25,6 +25,10 @@ LOOKS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "what a clone shares": (CLONES.shares, {"table_id": 2}),
     "what may be purged": (WRITE.purgeable, {"table_id": 2}),
     "rows that hold files": (WRITE.forget_held, {"table_id": 2, "paths": PATHS}),
+    "statistics of another table": (
+        MAINTENANCE.statistics,
+        {"table_ids": [2], "defaults": "{}", "noted_files": [], "noted_deletes": []},
+    ),
     "manifests at paths": (STATE.manifests_at, {"table_id": 1, "paths": PATHS}),
     "metadata that others have": (STATE.outdated_metadata, {"table_id": 1, "version": 9, "kept": 2}),
 }

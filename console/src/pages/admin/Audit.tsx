@@ -9,13 +9,11 @@ import { Dialog } from "../../parts/Dialog.tsx";
 import { Facts } from "../../parts/Facts.tsx";
 import { CheckField, ChoiceField, TextField } from "../../parts/fields.tsx";
 import { formatKind, plural } from "../../parts/format.ts";
+import { Live } from "../../parts/live.tsx";
 import { type Column, LongTable } from "../../parts/LongTable.tsx";
 import { Empty, Loaded } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { useWarehouse } from "../../shell/Frame.tsx";
-
-const FIRST_LIMIT = 200;
-const MOST_ENTRIES = 10_000;
 
 const RESULTS = [
   ["", "Any"],
@@ -39,45 +37,40 @@ const HOUR_MS = 3_600_000;
 export function Audit() {
   const warehouse = useWarehouse();
   const { hours, ...words } = useSearch({ from: "/w/$warehouse/audit" });
-  const [limit, setLimit] = useState(FIRST_LIMIT);
   const [isLive, setLive] = useState(true);
   const [opened] = useState(Date.now());
   const filter: AuditFilter = hours
     ? { ...words, since: new Date(opened - Number(hours) * HOUR_MS).toISOString() }
     : words;
-  const query = useAudit(warehouse, filter, limit, isLive);
+  const { query, isFollowing } = useAudit(warehouse, filter, isLive);
   const [shown, setShown] = useState<AuditEntry | null>(null);
   return (
     <div className="body">
       <title>Audit · duckicelake</title>
       <Head title="Audit" comment={`Who changed what in ${warehouse}, when, from where, and what was refused.`}>
         <CheckField name="Live" isOn={isLive} change={setLive} />
+        <Live isLive={isFollowing} />
       </Head>
       <Filter key={JSON.stringify([words, hours])} words={words} hours={hours ?? ""} />
       <Card>
         <Loaded query={query} lines={12}>
-          {(entries) => {
+          {({ pages }) => {
+            const entries = pages.flatMap((page) => page.entries.toReversed());
             if (entries.length === 0) return <Empty title="No such entries" />;
-            const mayHaveMore = entries.length >= limit && limit < MOST_ENTRIES;
             return (
               <>
                 <LongTable
                   name="Audit trail"
-                  rows={entries.toReversed()}
+                  rows={entries}
                   columns={columnsOf(setShown)}
                   keyOf={({ id }) => String(id)}
+                  reachEnd={() =>
+                    query.hasNextPage && !query.isFetchingNextPage ? void query.fetchNextPage() : undefined
+                  }
                 />
-                <p className="inside row small quiet">
-                  <span role="status">{plural(entries.length, "entry", "entries")}</span>
-                  {mayHaveMore ? (
-                    <button
-                      type="button"
-                      className="button small"
-                      onClick={() => setLimit(Math.min(limit * 5, MOST_ENTRIES))}
-                    >
-                      Older entries
-                    </button>
-                  ) : null}
+                <p className="inside small quiet" role="status">
+                  {plural(entries.length, "entry", "entries")}
+                  {query.hasNextPage ? " so far" : ""}
                 </p>
               </>
             );

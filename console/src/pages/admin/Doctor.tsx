@@ -1,11 +1,13 @@
 // What doctor finds in the database, the lake, its tables and files, with the way out.
-import { useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Check, TriangleAlert } from "lucide-react";
+import { useState } from "react";
 import type { Finding } from "../../api/operation.ts";
 import { doctorQuery } from "../../api/queries.ts";
 import { Card, Head } from "../../parts/Card.tsx";
 import { Code } from "../../parts/Copy.tsx";
 import { writeCommand } from "../../parts/command.ts";
+import { CheckField } from "../../parts/fields.tsx";
 import { plural } from "../../parts/format.ts";
 import { Loaded } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
@@ -13,11 +15,18 @@ import { useWarehouse } from "../../shell/Frame.tsx";
 
 export function Doctor() {
   const warehouse = useWarehouse();
-  const query = useQuery({ ...doctorQuery(warehouse), staleTime: 0, refetchOnWindowFocus: false });
+  const [hasFiles, setHasFiles] = useState(false);
+  const query = useQuery({
+    ...doctorQuery(warehouse, hasFiles),
+    staleTime: 0,
+    refetchOnWindowFocus: false,
+    placeholderData: keepPreviousData,
+  });
   return (
     <div className="body">
       <title>Doctor · duckicelake</title>
       <Head title="Doctor" comment={`Examines the database, the lake, tables and files of ${warehouse}.`}>
+        <CheckField name="Look for every data file, too" isOn={hasFiles} change={setHasFiles} />
         <button type="button" className="button" disabled={query.isFetching} onClick={() => void query.refetch()}>
           {query.isFetching ? "Examining…" : "Examine again"}
         </button>
@@ -48,7 +57,11 @@ export function Doctor() {
       </Loaded>
       <Card title="The same by command">
         <div className="inside">
-          <Code text={writeCommand("doctor", warehouse, [])} what="the command" isWrapped />
+          <Code
+            text={writeCommand("doctor", warehouse, [], { "no-files": hasFiles ? undefined : true })}
+            what="the command"
+            isWrapped
+          />
         </div>
       </Card>
     </div>

@@ -7,8 +7,9 @@ import { Live, useLiveChanges } from "../../parts/live.tsx";
 import type { TablePageProps } from "./Table.tsx";
 
 export function HistoryPage({ warehouse, table }: TablePageProps) {
-  const query = useInfiniteQuery(historyQuery(warehouse, { namespace: table.namespace, table: table.name }, {}));
-  const isLive = useLiveChanges(warehouse);
+  const asked = { of: { namespace: table.namespace, table: table.name }, filter: {} };
+  const query = useInfiniteQuery(historyQuery(warehouse, asked));
+  const isLive = useLiveChanges(warehouse, asked);
   return (
     <Card title="Who changed what, and when" aside={<Live isLive={isLive} />}>
       <Loaded query={query}>
