@@ -212,12 +212,14 @@ class Database:
     def check(self) -> None:
         """Connect outside the pool; UnavailableError says why Postgres refuses, or that it does not answer.
 
-        Raises UnsupportedCatalogError for a database that can hold no lake, and UnknownFormatError where the
-        precondition fails.
+        Raises UnsupportedCatalogError for a database that can hold no lake, UnknownFormatError where the precondition
+        fails, and FailoverError after a failover, which a server without requests finds out by this.
         """
         try:
             with connect_for_check(self.url) as connection:
                 check_database(connection)
+                if self._timeline is not None:
+                    self._timeline.check(read_timeline(connection))
                 self._session.pin(connection)
                 if self._precondition is not None:
                     connection.execute(self._precondition)

@@ -94,6 +94,9 @@ class Settings(BaseSettings):
         default=60, gt=0, description="max seconds until a request's headers, and its body, have arrived"
     )
     keep_alive_seconds: int = Field(default=75, ge=1, description="seconds that idle connections stay open")
+    drain_seconds: float = Field(
+        default=0, ge=0, description="seconds after SIGTERM in which /readyz answers 503 and all else is served"
+    )
     shutdown_seconds: int = Field(default=25, ge=1, description="max seconds of requests under way after SIGTERM")
     pool_size: int | None = Field(
         default=None, ge=2, le=1000, description="Postgres connections of a worker; none: 8, at most 80 for all workers"

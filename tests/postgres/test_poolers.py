@@ -55,7 +55,8 @@ def pooled(cluster: Cluster, mode: str) -> Iterator[str]:
         process.wait(30)
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="pgbouncer isn't installed")
+@pytest.mark.ha
+@pytest.mark.skipif(PROGRAM is None, reason="pgbouncer isn't installed: apt-get install pgbouncer")
 @pytest.mark.parametrize("mode", ["transaction", "statement", "session"])
 def test_pgbouncer_is_refused_unless_it_keeps_sessions(cluster, mode):
     with pooled(cluster, mode) as url, closing(open_lake_database(url, 2)) as database:

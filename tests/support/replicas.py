@@ -73,6 +73,20 @@ class Cluster:
         """Let it follow no longer; return when it takes writes."""
         self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
 
+    def follow(self, primary: "Cluster") -> None:
+        """Become a hot standby of the primary, without what it had before; for which no one waits yet."""
+        data, (host, port) = self.folder / "data", primary.address.split(":")
+        if data.exists():
+            shutil.rmtree(data)
+        self.run("pg_basebackup", "-D", str(data), "-h", host, "-p", port, "-U", "postgres", "-c", "fast", "-R", "-N")
+        self.start()
+
+    def set_synchronous(self, names: str) -> None:
+        """Have each commit wait for a standby (`*`), or for none (empty)."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'".encode())
+            connection.execute("SELECT pg_reload_conf()")
+
     def run(self, program: str, *arguments: str) -> None:
         run([str(find_programs(self.user) / program), *arguments], self.user, self.folder)
 
@@ -91,10 +105,7 @@ def running_cluster() -> Iterator[Cluster]:
 def lagging(primary: Cluster) -> Iterator[Cluster]:
     """A hot standby for which no one waits."""
     with _folder() as standby:
-        _host, port = primary.address.split(":")
-        copy = ("-D", str(standby.folder / "data"), "-h", _host, "-p", port, "-U", "postgres", "-c", "fast", "-R", "-N")
-        standby.run("pg_basebackup", *copy)
-        standby.start()
+        standby.follow(primary)
         yield standby
 
 
@@ -102,9 +113,7 @@ def lagging(primary: Cluster) -> Iterator[Cluster]:
 def following(primary: Cluster) -> Iterator[Cluster]:
     """A hot standby that has every commit of the primary's before that is answered."""
     with lagging(primary) as standby:
-        with psycopg.connect(primary.url, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
-            connection.execute("SELECT pg_reload_conf()")
+        primary.set_synchronous("*")
         yield standby
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 from uvicorn import Config, Server
 
 from duckicelake.errors import CatalogError, UnavailableError
+from duckicelake.server.protocol.connections import DRAIN
 
 ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _STANDARD_STREAMS: Final = (1, 2)
@@ -112,9 +113,12 @@ class ShutdownDeadline:
         return self._seconds if self._until is None else max(0.0, self._until - monotonic())
 
     def start_with_signals(self) -> None:
-        """Start the deadline with the signals that end the process, before their present handlers run."""
+        """Start the deadline with the signals that end the process, before their present handlers run.
+
+        A process that drains after SIGTERM ends with the next signal.
+        """
         for number in ENDING_SIGNALS:
-            signal.signal(number, _call_both(self.start, signal.getsignal(number)))
+            signal.signal(number, _end_after_drain(self.start, signal.getsignal(number)))
 
     def _run(self) -> None:
         threading.Event().wait(self._seconds)
@@ -130,19 +134,23 @@ class ShutdownDeadline:
 
 
 class DeadlineServer(Server):
-    """A uvicorn server that starts the deadline with the signal that ends it."""
+    """A uvicorn server that drains after SIGTERM, and starts the deadline with the signal that ends it."""
 
     def __init__(self, config: Config, deadline: ShutdownDeadline) -> None:
         super().__init__(config)
         self._deadline = deadline
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if sig == signal.SIGTERM and DRAIN.begin():
+            return
         self._deadline.start()
         super().handle_exit(sig, frame)
 
 
-def _call_both(start: Callable[[], None], handler: Any) -> Callable[[int, FrameType | None], Any]:
+def _end_after_drain(start: Callable[[], None], handler: Any) -> Callable[[int, FrameType | None], Any]:
     def handle(number: int, frame: FrameType | None) -> Any:
+        if number == signal.SIGTERM and DRAIN.begin():
+            return None
         start()
         return handler(number, frame) if callable(handler) else None
 

@@ -62,7 +62,7 @@ from duckicelake.lake.ducklake.dropped import set_retention
 from duckicelake.lake.setup.format import require_known
 from duckicelake.server.api import App
 from duckicelake.server.app import create_app
-from duckicelake.server.protocol.connections import raise_descriptor_limit
+from duckicelake.server.protocol.connections import DRAIN, raise_descriptor_limit
 from duckicelake.server.telemetry.logs import forward_standard_logging, make_logger
 from duckicelake.server.telemetry.shared_files import SHARED_FOLDER_VARIABLE
 from duckicelake.settings.model import Settings
@@ -88,12 +88,24 @@ class Supervisor(Multiprocess):
     the parent holds both ends of the pipe. It also handles no signals during the wait, or while a worker starts.
     """
 
-    def __init__(self, config: Config, sockets: list[socket.socket], deadline: ShutdownDeadline | None = None) -> None:
-        """deadline: starts when the workers must end."""
+    def __init__(
+        self,
+        config: Config,
+        sockets: list[socket.socket],
+        deadline: ShutdownDeadline | None = None,
+        drain_seconds: float = 0.0,
+    ) -> None:
+        """deadline: starts when the workers must end. drain_seconds: for which they go on after SIGTERM."""
         self._ignores_hangup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         super().__init__(config, sockets)
         self._deadline = deadline
+        self._drain_seconds = drain_seconds
         self._grace = (deadline.grace if deadline else GRACE_SECONDS) - _PARENT_SECONDS
+
+    def handle_int(self) -> None:
+        """End without a drain: the terminal sends SIGINT to the workers, too."""
+        self._drain_seconds = 0.0
+        super().handle_int()
 
     def handle_hup(self) -> None:
         """End as after SIGTERM, because the terminal has closed. uvicorn would replace all workers."""
@@ -102,9 +114,20 @@ class Supervisor(Multiprocess):
             self.handle_term()
 
     def terminate_all(self) -> None:
+        if self._drain_seconds:
+            super().terminate_all()
+            self._wait_for_drain()
         if self._deadline is not None:
             self._deadline.start()
         super().terminate_all()
+
+    def _wait_for_drain(self) -> None:
+        """Wait until the time is up, all workers have ended, or another signal comes."""
+        until = time.monotonic() + self._drain_seconds
+        while time.monotonic() < until and not self.signal_queue:
+            if not any(worker.process.is_alive() for worker in self.processes):
+                return
+            time.sleep(_POLL_SECONDS)
 
     def keep_subprocess_alive(self) -> None:
         for index, worker in enumerate(self.processes):
@@ -167,6 +190,7 @@ def create() -> object:
 def _create_app() -> object:
     import_installed()
     settings = load_sources(read_settings(), Path(os.environ[SHARED_FOLDER_VARIABLE]) / _SOURCES_FILE)
+    DRAIN.allow(settings.drain_seconds)
     log = make_logger(sys.stderr, settings.log_format)
     forward_standard_logging(log)
     resources = ExitStack()
@@ -223,6 +247,7 @@ def _end_after(parent: multiprocessing.process.BaseProcess) -> None:
 
 def _end() -> None:
     """Finish requests under way, then end; the parent, if it is alive, starts another worker."""
+    DRAIN.allow(0)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -282,6 +307,7 @@ def serve_lake(settings: Settings, announce: Callable[[Settings, str], None], *,
         feature.check(settings)
     if settings.tls_certificate is not None and settings.tls_key is not None:
         check_certificate(settings.tls_certificate, settings.tls_key)
+    DRAIN.allow(settings.drain_seconds)
     deadline = ShutdownDeadline(settings.shutdown_seconds, GRACE_SECONDS + settings.lineage_flush_seconds)
     log = make_logger(sys.stderr, settings.log_format)
     with (
@@ -368,7 +394,8 @@ def _serve_in_workers(
         save_sources(settings, Path(folder) / _SOURCES_FILE)
         os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
         announce(settings)
-        supervisor = Supervisor(build_config(settings, WORKER_FACTORY, factory=True), [listener], deadline)
+        config = build_config(settings, WORKER_FACTORY, factory=True)
+        supervisor = Supervisor(config, [listener], deadline, settings.drain_seconds)
         supervisor.run()
         ignore_signals()
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):

@@ -1,7 +1,10 @@
-"""Limit the connections of clients, by worker and by address."""
+"""Limit the connections of clients, by worker and by address; drain them before the process ends."""
 
 import logging
+import os
 import resource
+import signal
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,6 +48,36 @@ class ConnectionTally:
 
 
 TALLY: Final = ConnectionTally()
+
+
+class Drain:
+    """Keeps this process at work after the signal that ends it, while /readyz says that it ends.
+
+    A proxy that asks /readyz takes the server out of service meanwhile. Each connection is closed after its next
+    response: a proxy that sent a request over a connection that is just being closed couldn't send it again.
+    """
+
+    def __init__(self) -> None:
+        self.is_running = False
+        self._seconds = 0.0
+
+    def allow(self, seconds: float) -> None:
+        """Set how long to drain; 0 is not at all."""
+        self._seconds = seconds
+
+    def begin(self) -> bool:
+        """Begin with the first signal; return whether the process goes on. The next signal comes when time is up."""
+        if self.is_running or not self._seconds:
+            return False
+        self.is_running = True
+        timer = threading.Timer(self._seconds, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.daemon = True
+        timer.start()
+        return True
+
+
+DRAIN: Final = Drain()
+"""Of this process."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from duckicelake.server.http.headers import RawHeader
 from duckicelake.server.http.scope import LEARN_KEY, end_response
-from duckicelake.server.protocol.connections import ConnectionTable
+from duckicelake.server.protocol.connections import DRAIN, ConnectionTable
 
 _MAX_HEADER_BYTES = 64 * 1024
 _NO_ROOM_BODY = (
@@ -128,6 +128,8 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         # uvicorn makes it, and has begun no task of its yet.
         self.cycle.__class__ = _RequestCycle
+        if DRAIN.is_running:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._unread -= len(body) + _CHUNK_FRAME_BYTES
@@ -222,7 +224,7 @@ class CachingHttpProtocol(TimeoutHttpProtocol):
             super().data_received(data)
 
     def _is_cacheable(self, data: bytes) -> bool:
-        is_next = self._is_between and self._is_idle() and not self.flow.write_paused
+        is_next = self._is_between and self._is_idle() and not self.flow.write_paused and not DRAIN.is_running
         return is_next and len(data) <= _MAX_REQUEST_BYTES and data.startswith(_CACHEABLE_METHODS)
 
     def is_waiting(self) -> bool:

@@ -24,6 +24,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import AccessRequest
 from duckicelake.catalog.warehouses import WarehouseWiring
 from duckicelake.errors import (
+    FailoverError,
     ForbiddenError,
     InvalidRequestError,
     UnavailableError,
@@ -54,6 +55,7 @@ from duckicelake.server.http.scope import (
     parse_parent,
 )
 from duckicelake.server.middleware.quotas import Quotas, Rates
+from duckicelake.server.protocol.connections import DRAIN
 from duckicelake.server.routes.admission import bind_rights, borrow_rights, check_need
 from duckicelake.server.telemetry.metrics import Metrics
 
@@ -77,7 +79,12 @@ class Readiness:
     _kept_until: float = field(default=0.0)
 
     async def require(self, checks: ReadinessChecks) -> None:
-        """Check that all parts answer. Raises UnavailableError, which names the part alone, and UnknownFormatError."""
+        """Check that all parts answer. Raises UnavailableError, which names the part alone, and UnknownFormatError.
+
+        A server that drains isn't ready, whatever answers.
+        """
+        if DRAIN.is_running:
+            raise UnavailableError("This server ends: send requests to another one")
         if self._running is None or (self._running.done() and time.monotonic() >= self._kept_until):
             self._running = asyncio.create_task(self._find_out(checks))
         try:
@@ -98,7 +105,7 @@ def _run_checks(checks: ReadinessChecks) -> None:
     for part, check in checks.items():
         try:
             check()
-        except UnknownFormatError:
+        except (UnknownFormatError, FailoverError):
             raise
         except UnavailableError as error:
             raise UnavailableError(f"{part} does not answer; the server's log says why") from error

@@ -73,3 +73,22 @@ sys.exit(3)
 
 def test_remaining_is_whole_until_it_starts_and_never_less_than_nothing() -> None:
     assert run(HANGING + REMAINING)[0] == 3
+
+
+DRAINED = """
+from duckicelake.server.protocol.connections import DRAIN
+DRAIN.allow(0.3)
+signal.signal(signal.SIGTERM, lambda *_: (say("handled"), sys.exit(3)))
+deadline.start_with_signals()
+os.kill(os.getpid(), signal.SIGTERM)
+assert DRAIN.is_running
+assert deadline.remaining() == 0.5
+until = time.monotonic() + 60
+while time.monotonic() < until: time.sleep(0.1)
+"""
+
+
+def test_process_that_drains_goes_on_until_the_next_signal_which_comes_when_its_time_is_up() -> None:
+    code, seconds = run(HANGING + DRAINED)
+    assert (code, list(seconds)) == (3, ["handled"])
+    assert seconds["handled"] >= 0.3
