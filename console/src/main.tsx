@@ -10,6 +10,7 @@ import { SessionGate } from "./shell/SignIn.tsx";
 import { applyTheme } from "./shell/theme.ts";
 import "./styles/console.css";
 import "./styles/administration.css";
+import "./styles/lineage.css";
 
 const FRESH_MS = 10_000;
 const MOST_RETRIES = 2;

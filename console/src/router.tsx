@@ -9,6 +9,7 @@ import {
   useRouter,
 } from "@tanstack/react-router";
 import { basePath, FIRST_WAREHOUSE } from "./api/address.ts";
+import { PARAMETERS, type Search as LineageSearch } from "./pages/lineage/address.ts";
 import { Head } from "./parts/Card.tsx";
 import { Trouble, Waiting } from "./parts/Notice.tsx";
 import { Frame } from "./shell/Frame.tsx";
@@ -160,6 +161,13 @@ const doctor = createRoute({
   component: lazyRouteComponent(() => import("./pages/admin/Doctor.tsx"), "Doctor"),
 });
 
+const lineage = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/lineage",
+  validateSearch: (search): LineageSearch => textsOf(search, PARAMETERS),
+  component: lazyRouteComponent(() => import("./pages/lineage/Lineage.tsx"), "Lineage"),
+});
+
 const settings = createRoute({
   getParentRoute: () => warehouse,
   path: "/settings",
@@ -213,7 +221,7 @@ function writeSearch(search: Record<string, unknown>): string {
 export const router = createRouter({
   routeTree: root.addChildren([
     entrance,
-    warehouse.addChildren([home, tables, table, view, sql, history, dropped, ...administration]),
+    warehouse.addChildren([home, tables, table, view, sql, history, dropped, lineage, ...administration]),
   ]),
   basepath: basePath,
   defaultPreload: "intent",

@@ -7,8 +7,10 @@ from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, Response
+from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict
 
+from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME
 from duckicelake.errors import InvalidRequestError
 from duckicelake.lineage.events import intake
 from duckicelake.lineage.events.received import OpenLineageEvent, OpenLineageEvents
@@ -31,7 +33,6 @@ from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRoute
 from duckicelake.server.http.scope import find_caller
 from duckicelake.server.routes.dependencies import AppServices, Body, describe_body, find_context
-from duckicelake.server.routes.operations import IfNoneMatch, load_assets
 
 intake_router = APIRouter(tags=["lineage"], responses=RESPONSES)
 
@@ -152,9 +153,10 @@ def get_lineage_facet(facet: str) -> Response:
 
 
 @page_router.api_route("/ui/lineage", methods=["GET", "HEAD"])
-async def get_lineage_page(if_none_match: IfNoneMatch = None) -> Response:
-    """Answer with the page that draws lineage."""
-    return load_assets()["lineage.html"].answer(if_none_match)
+async def get_lineage_page(request: Request) -> Response:
+    """Redirect to the console's page that draws the lineage of the first warehouse."""
+    query = request.scope["query_string"].decode("latin-1")
+    return RedirectResponse(f"w/{FIRST_WAREHOUSE_NAME}/lineage{'?' if query else ''}{query}")
 
 
 _NEEDS: Final[Mapping[tuple[str, str], Need]] = {

@@ -24,6 +24,7 @@ PAGES = {
     "history": f"{ORDERS}?page=history",
     "sql": "w/duckicelake/sql?q=FROM sales.orders",
     "all history": "w/duckicelake/history?kind=append",
+    "lineage": "w/duckicelake/lineage?node=sales.orders",
     "dropped": "w/duckicelake/dropped",
     "warehouses": "w/duckicelake/warehouses",
     "warehouse": "w/duckicelake/warehouses/duckicelake",

@@ -18,7 +18,6 @@ from tests.support.servers import Serve
 
 ROOT = Path(__file__).parents[2]
 INDEX = (ASSETS_FOLDER / "index.html").read_text()
-PAGE = (ASSETS_FOLDER / "lineage.html").read_text()
 NAMESPACES = {"http://www.w3.org/2000/svg"}
 """What looks like an address and is none that anybody visits."""
 
@@ -34,11 +33,9 @@ def http(serve: Serve) -> httpx.Client:
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("/ui/lineage", "text/html; charset=utf-8"),
-        ("/ui/assets/lineage.js", "text/javascript; charset=utf-8"),
-        ("/ui/assets/lineage.css", "text/css; charset=utf-8"),
+        ("/ui", "text/html; charset=utf-8"),
+        ("/ui/assets/index.css", "text/css; charset=utf-8"),
         ("/ui/assets/icon.svg", "image/svg+xml"),
-        ("/ui/assets/dagre.LICENSE.txt", "text/plain; charset=utf-8"),
     ],
 )
 def test_file_is_sent_once_and_asked_for_each_time(http: httpx.Client, path: str, kind: str) -> None:
@@ -53,7 +50,7 @@ def test_file_is_sent_once_and_asked_for_each_time(http: httpx.Client, path: str
 
 
 def test_page_may_use_scripts_styles_and_answers_of_its_own_server_alone(http: httpx.Client) -> None:
-    headers = http.get("/ui/lineage").headers
+    headers = http.get("/ui").headers
     policies = [value for name, value in headers.multi_items() if name == "content-security-policy"]
     assert len(policies) == 1
     policy = dict(part.strip().split(" ", 1) for part in policies[0].split(";"))
@@ -63,7 +60,7 @@ def test_page_may_use_scripts_styles_and_answers_of_its_own_server_alone(http: h
     assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
 
 
-@pytest.mark.parametrize("path", ["nothing.js", "dagre.d.ts", "..%2Fpages.py", "%2e%2e/pages.py", "lineage.js/x"])
+@pytest.mark.parametrize("path", ["nothing.js", "..%2Fpages.py", "%2e%2e/pages.py", "index.css/x"])
 def test_what_is_no_file_of_a_page_is_404(http: httpx.Client, path: str) -> None:
     answer = http.get(f"/ui/assets/{path}")
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NotFoundException")
@@ -75,10 +72,16 @@ def test_address_of_the_server_leads_to_the_console(http: httpx.Client) -> None:
     assert http.get("/ui").status_code == 200
 
 
+def test_address_of_lineage_leads_to_the_page_in_the_console(http: httpx.Client) -> None:
+    answer = http.get("/ui/lineage?node=sales.orders%23id&depth=2")
+    assert answer.status_code == 307
+    assert answer.headers["location"] == "w/duckicelake/lineage?node=sales.orders%23id&depth=2"
+
+
 def test_index_names_what_is_there(http: httpx.Client) -> None:
     paths = re.findall(r'<a href="([^"]+)"', INDEX)
     assert {path: http.get(f"/{path}").status_code for path in paths} == {
-        "ui/lineage": 200,
+        "ui/lineage": 307,
         "openapi.json": 200,
         "v1/config": 200,
         "metrics": 200,
@@ -91,19 +94,17 @@ def test_page_is_sent_to_clients_that_have_no_token_yet(serve: Serve) -> None:
     with no_lake() as services:
         http = serve(server.app(services, server.authentication()))
         assert http.get("/ui").status_code == 200
-        assert http.get("/ui/lineage").status_code == http.get("/ui/assets/lineage.js").status_code == 200
+        assert http.get("/ui/assets/index.css").status_code == 200
         assert http.get("/v1/config").status_code == 401
 
 
 def test_page_has_nothing_inline() -> None:
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script", INDEX)
-    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", PAGE)
-    assert re.findall(r"<script([^>]*)>(.*?)</script>", PAGE) == [(' type="module" src="assets/lineage.js"', "")]
 
 
 def test_everything_that_is_named_is_there_and_nothing_is_elsewhere() -> None:
     texts = {name: asset.body.decode() for name, asset in load_assets().items()}
-    named = set(re.findall(r'(?:href|src)="(?:ui/)?assets/([^"]+)"', INDEX + PAGE))
+    named = set(re.findall(r'(?:href|src)="(?:ui/)?assets/([^"]+)"', INDEX))
     for name, text in texts.items():
         named |= set(re.findall(r'from\s?"\./([^"]+)"', text))
         assert set(re.findall(r"[a-z]+://[\w./-]+", text)) <= NAMESPACES, name
@@ -111,7 +112,7 @@ def test_everything_that_is_named_is_there_and_nothing_is_elsewhere() -> None:
             name
         )
     assert named <= set(texts)
-    assert set(texts) - named == {"index.html", "lineage.html", "not-found.html", "dagre.LICENSE.txt"}
+    assert set(texts) - named == {"index.html", "not-found.html"}
 
 
 def test_wheel_has_every_file_of_the_page(tmp_path: Path) -> None:

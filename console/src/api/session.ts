@@ -1,4 +1,4 @@
-// Who looks at the pages: a token, kept for as long as the tab is open. The lineage page keeps it in the same place.
+// Who looks at the pages: a token, kept for as long as the tab is open.
 // Tabs hand each other the token while one of them is open, and sign out together.
 import { useSyncExternalStore } from "react";
 import { serverUrl } from "./address.ts";

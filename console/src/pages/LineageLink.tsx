@@ -1,13 +1,16 @@
+import { Link } from "@tanstack/react-router";
 import { Waypoints } from "lucide-react";
-import { FIRST_WAREHOUSE, type Identifier, serverUrl } from "../api/address.ts";
+import type { Identifier } from "../api/address.ts";
 
-/** To the page of lineage, which shows the first warehouse. */
 export function LineageLink({ warehouse, of }: { warehouse: string; of: Identifier }) {
-  if (warehouse !== FIRST_WAREHOUSE) return null;
-  const query = new URLSearchParams({ node: [...of.namespace, of.name].join(".") });
   return (
-    <a className="button" href={`${serverUrl}ui/lineage?${query}`}>
+    <Link
+      className="button"
+      to="/w/$warehouse/lineage"
+      params={{ warehouse }}
+      search={{ node: [...of.namespace, of.name].join(".") }}
+    >
       <Waypoints className="icon" aria-hidden /> Lineage
-    </a>
+    </Link>
   );
 }

@@ -1,9 +1,9 @@
 // The frame around all pages: navigation, warehouse, who looks, and the command palette.
 import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useLocation, useNavigate, useParams } from "@tanstack/react-router";
-import { LogOut, Menu, Monitor, Moon, Search, Sun, Waypoints } from "lucide-react";
+import { LogOut, Menu, Monitor, Moon, Search, Sun } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
-import { FIRST_WAREHOUSE, serverUrl } from "../api/address.ts";
+import { FIRST_WAREHOUSE } from "../api/address.ts";
 import { callerQuery, warehousesQuery } from "../api/queries.ts";
 import { currentToken, signOut } from "../api/session.ts";
 import { Logo } from "./Logo.tsx";
@@ -117,11 +117,6 @@ function Sections({ warehouse }: { warehouse: string }) {
   return (
     <nav aria-label="Pages">
       <SectionLinks warehouse={warehouse} sections={sectionsFor(SECTIONS, caller)} />
-      {warehouse === FIRST_WAREHOUSE ? (
-        <a href={`${serverUrl}ui/lineage`}>
-          <Waypoints className="icon" aria-hidden /> Lineage
-        </a>
-      ) : null}
       {administration.length > 0 ? <h2>Administration</h2> : null}
       <SectionLinks warehouse={warehouse} sections={administration} />
     </nav>

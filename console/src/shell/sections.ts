@@ -15,6 +15,7 @@ import {
   Stethoscope,
   Users,
   VenetianMask,
+  Waypoints,
   Wrench,
 } from "lucide-react";
 import type { Caller } from "../api/administration.ts";
@@ -26,6 +27,7 @@ export interface Section {
     | "/w/$warehouse/sql"
     | "/w/$warehouse/history"
     | "/w/$warehouse/dropped"
+    | "/w/$warehouse/lineage"
     | "/w/$warehouse/warehouses"
     | "/w/$warehouse/people"
     | "/w/$warehouse/grants"
@@ -48,6 +50,7 @@ export const SECTIONS: readonly Section[] = [
   { to: "/w/$warehouse/tables", name: "Tables", Icon: Database },
   { to: "/w/$warehouse/sql", name: "SQL", Icon: SquareTerminal },
   { to: "/w/$warehouse/history", name: "History", Icon: HistoryIcon },
+  { to: "/w/$warehouse/lineage", name: "Lineage", Icon: Waypoints },
   { to: "/w/$warehouse/dropped", name: "Dropped", Icon: ArchiveRestore },
 ];
 

@@ -1,4 +1,4 @@
-"""The page /ui/lineage in a real browser, against a real server with lineage that was really recorded."""
+"""The console's page of lineage in a real browser, against a real server with lineage that was really recorded."""
 
 import re
 from collections.abc import Iterator
@@ -106,7 +106,7 @@ def test_graph_is_drawn_from_what_a_table_comes_from_to_what_is_made_of_it(lake:
     assert places == sorted(places)
     assert len(set(places)) == len(places)
     expect(page.locator(".line.inferred")).to_have_count(2)
-    expect(page).to_have_title("sales.euro · Lineage")
+    expect(page).to_have_title("sales.euro · Lineage · duckicelake")
     assert window.complaints == []
     assert {re.sub(r"(//[^/]+).*", r"\1", url) for url in window.asked} == {lake.uri}
 
@@ -133,7 +133,7 @@ def test_edge_shows_the_runs_behind_it(lake: Lake, page: Page) -> None:
     panel = page.locator("#panel")
     expect(panel.get_by_role("heading", name="daily_revenue")).to_be_visible()
     panel.locator(".run summary").click()
-    expect(panel.locator(".sql")).to_have_text(SQL)
+    expect(panel.locator(".run-sql")).to_have_text(SQL)
     expect(panel.locator(".run")).to_contain_text("Spark 4.0.1")
     page.reload()
     expect(panel.get_by_role("heading", name="daily_revenue")).to_be_visible()
@@ -223,9 +223,9 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(lake: Lake, window: Visit) -
     expect(page.get_by_role("alert")).to_contain_text("There is no lineage of no.such")
     window.context.set_offline(True)
     page.keyboard.press("/")
-    expect(page.get_by_role("status")).to_have_text(re.compile("The catalog does not answer"))
+    expect(page.get_by_role("status")).to_have_text(re.compile("The server does not answer"))
     page.get_by_role("button", name="Try again").click()
-    expect(page.get_by_role("alert")).to_contain_text("The catalog does not answer")
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
     window.context.set_offline(False)
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("alert")).to_contain_text("There is no lineage of no.such")
@@ -244,20 +244,35 @@ def test_five_hundred_tables_are_drawn_and_that_there_are_more_is_said(lake: Lak
 def test_whoever_reads_is_asked_for_a_secret_and_sees_what_they_may(lake: Lake, window: Visit) -> None:
     page = window.page
     page.goto(f"{lake.guarded}/ui/lineage?node=sales.euro")
-    dialog = page.get_by_role("dialog", name="Who are you?")
-    dialog.get_by_label("Client id").fill("ana")
-    dialog.get_by_label("Client secret").fill("wrong")
-    dialog.get_by_role("button", name="Sign in").click()
-    expect(dialog.get_by_role("alert")).not_to_be_empty()
-    dialog.get_by_label("Client secret").fill(SECRET)
-    dialog.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Client id").fill("ana")
+    page.get_by_label("Client secret").fill("wrong")
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_role("alert")).not_to_be_empty()
+    page.get_by_label("Client secret").fill(SECRET)
+    page.get_by_role("button", name="Sign in", exact=True).click()
     expect(box(page, "Table marts.revenue")).to_be_visible()
     expect(box(page, "Table labs.guess")).to_have_count(0)
     assert SECRET not in page.content()
     page.reload()
     expect(box(page, "View sales.euro")).to_be_visible()
+    page.get_by_role("link", name="Home").click()
+    page.go_back()
+    expect(box(page, "View sales.euro")).to_be_visible()
     page.get_by_role("button", name="Sign out").click()
-    expect(dialog).to_be_visible()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_all_of_a_small_graph_is_seen_at_first_and_names_of_jobs_are_whole_on_focus(lake: Lake, page: Page) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    open_at(page, lake.uri, "node=sales.euro")
+    for shown in page.locator(".box").all():
+        expect(shown).to_be_in_viewport(ratio=0.99)
+    job = page.get_by_role("button", name=f"Job {APPEND}", exact=True)
+    expect(job.locator(".whole")).to_be_hidden()
+    page.keyboard.press("Tab")
+    job.focus()
+    expect(job.locator(".whole")).to_have_text(APPEND)
+    expect(job.locator(".whole")).to_be_visible()
 
 
 @pytest.mark.parametrize(("scheme", "is_dark"), [("light", False), ("dark", True)])
