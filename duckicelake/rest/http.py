@@ -10,7 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from http.client import BadStatusLine, RemoteDisconnected
@@ -38,6 +38,7 @@ from duckicelake.errors import (
     RefusedAddressError,
 )
 from duckicelake.rest.connection import Connection
+from duckicelake.rest.deadline import keep_deadline, time_pools
 from duckicelake.rest.outbound import OutboundGuard, open_guarded_pool, parse_outbound
 
 TIMEOUT_SECONDS: Final = 60.0
@@ -119,6 +120,7 @@ class HttpConnection:
         seconds: float = READ_TIMEOUT_SECONDS,
         most_bytes: int | None = None,
         is_cut: bool = False,
+        is_timed: bool = False,
         may_repeat: bool = False,
         read_body: ReadBody | None = None,
     ) -> HttpResponse:
@@ -134,6 +136,7 @@ class HttpConnection:
             seconds: longest wait for bytes of the answer.
             most_bytes: longest body of an answer; None: any.
             is_cut: of a longer body, return the first `most_bytes` + 1 bytes, and close the connection.
+            is_timed: the seconds are those of the whole request, however slowly the answer comes.
             may_repeat: whether the request may be sent twice, as where the server closes a kept connection.
             read_body: reads the body of a success as it comes, in place of one text of all its bytes.
 
@@ -155,7 +158,8 @@ class HttpConnection:
                     send = partial(self._send_anew, pool, method, **options)
                     return _follow(send, method, url, most_bytes or _MAX_GUARDED_BYTES)
             send = partial(self._send_twice if may_repeat else self._send, self._open_kept(), method, **options)
-            return _follow(send, method, url, most_bytes)
+            with keep_deadline(seconds) if is_timed else nullcontext():
+                return _follow(send, method, url, most_bytes)
         except RefusedAddressError as error:
             raise NoAnswerError(str(error), is_unsent=True) from error
         except (ValueError, LocationValueError) as error:
@@ -232,6 +236,8 @@ class HttpConnection:
 
 def _find_reason(error: Exception, uri: str) -> str:
     """Find why there is no answer. The texts of urllib3 name objects of Python."""
+    if isinstance(error, TimeoutError):  # of a deadline, which has closed the connection
+        return str(error)
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)
@@ -286,13 +292,13 @@ def _find_proxy(uri: str) -> str | None:
 
 def _open_pool(proxy: str | None) -> urllib3.PoolManager:
     if proxy is None:
-        return urllib3.PoolManager(maxsize=_MAX_CONNECTIONS)
+        return time_pools(urllib3.PoolManager(maxsize=_MAX_CONNECTIONS))
     named = urlsplit(proxy)
     known = None
     if named.username is not None:
         both = f"{unquote(named.username)}:{unquote(named.password or '')}"
         known = urllib3.make_headers(proxy_basic_auth=both)
-    return urllib3.ProxyManager(proxy, maxsize=_MAX_CONNECTIONS, proxy_headers=known)
+    return time_pools(urllib3.ProxyManager(proxy, maxsize=_MAX_CONNECTIONS, proxy_headers=known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +373,7 @@ def _format_server(url: str) -> str:
 def parse_json(raw: bytes) -> Json:
     try:
         return json.loads(raw) if raw else {}
-    except ValueError:
+    except (ValueError, RecursionError):  # lists in lists, 100,000 deep
         return None
 
 

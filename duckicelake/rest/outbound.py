@@ -16,25 +16,24 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock, Timer
 from typing import Any, Final, cast
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, LocationValueError
+from urllib3.exceptions import LocationValueError
 from urllib3.util import Url, parse_url
 
 from duckicelake.errors import InvalidSettingsError, RefusedAddressError
+from duckicelake.rest.deadline import keep_deadline
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 SocketAddress = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 MAX_URL_CHARS: Final = 2048
-_TOO_LATE: Final = "its answer takes too long"
 _MAX_ADDRESSES: Final = 8
 """Addresses of one host that are tried."""
 _HOST_PATTERN: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
@@ -208,38 +207,6 @@ def _unfold(address: Address) -> list[Address]:
     return [address] if held is None else [address, held]
 
 
-class _Deadline:
-    """Ends the connections of a request when its time is over, however slowly the other side sends."""
-
-    def __init__(self, seconds: float) -> None:
-        self.is_over = False
-        self._sockets: list[socket.socket] = []
-        self._lock = Lock()
-        self._timer = Timer(seconds, self._end)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def watch(self, connection: socket.socket) -> None:
-        """Have a connection ended when the time is over, or now if it is."""
-        with self._lock:
-            self._sockets.append(connection.dup())  # TLS takes the socket over; a copy ends the same connection
-        if self.is_over:
-            self._end()
-
-    def close(self) -> None:
-        self._timer.cancel()
-        with self._lock:
-            while self._sockets:
-                self._sockets.pop().close()
-
-    def _end(self) -> None:
-        self.is_over = True
-        with self._lock:
-            for connection in self._sockets:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-
-
 Connect = Callable[[str, int, float | None], socket.socket]
 
 
@@ -249,32 +216,25 @@ def open_guarded_pool(guard: OutboundGuard, seconds: float) -> Iterator[urllib3.
 
     It uses no proxy, which would resolve names again, by itself.
     """
-    deadline = _Deadline(seconds)
+    with keep_deadline(seconds) as deadline:
 
-    def connect(host: str, port: int, timeout: float | None) -> socket.socket:
-        connection = guard.connect(host, port, timeout)
-        deadline.watch(connection)
-        return connection
+        def connect(host: str, port: int, timeout: float | None) -> socket.socket:
+            connection = guard.connect(host, port, timeout)
+            deadline.watch(connection)
+            return connection
 
-    pool = urllib3.PoolManager(maxsize=1)
-    pool.pool_classes_by_scheme = cast(
-        "Any",
-        {
-            "http": partial(_open_pool, urllib3.HTTPConnectionPool, _GuardedHTTPConnection, connect),
-            "https": partial(_open_pool, urllib3.HTTPSConnectionPool, _GuardedHTTPSConnection, connect),
-        },
-    )
-    try:
-        yield pool
-    except (HTTPError, OSError) as error:
-        if deadline.is_over:
-            raise TimeoutError(_TOO_LATE) from error
-        raise
-    finally:
-        pool.clear()
-        deadline.close()
-    if deadline.is_over:
-        raise TimeoutError(_TOO_LATE)
+        pool = urllib3.PoolManager(maxsize=1)
+        pool.pool_classes_by_scheme = cast(
+            "Any",
+            {
+                "http": partial(_open_pool, urllib3.HTTPConnectionPool, _GuardedHTTPConnection, connect),
+                "https": partial(_open_pool, urllib3.HTTPSConnectionPool, _GuardedHTTPSConnection, connect),
+            },
+        )
+        try:
+            yield pool
+        finally:
+            pool.clear()
 
 
 def _open_pool(

@@ -293,6 +293,7 @@ def fetch_json(url: str, guard: OutboundGuard | None) -> Any:
             url.removeprefix(server),
             {"Accept": "application/json"},
             seconds=_TIMEOUT_SECONDS,
+            is_timed=True,
             most_bytes=_MAX_RESPONSE_BYTES,
         )
     if answer.status != 200:

@@ -9,8 +9,10 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import BoundedSemaphore, Lock
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -53,7 +55,7 @@ class OpaOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A decision. privileges: which were asked about."""
+    """A decision. privileges: which were asked about. until: counted from before it was asked for."""
 
     privileges: Privilege
     allowed: Privilege
@@ -71,6 +73,7 @@ class OpaDecisions:
         self._http = HttpConnection(server)
         self._clock = clock
         self._turns = BoundedSemaphore(_CONCURRENT)
+        self._workers = ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="outside")
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._lock = Lock()
         self._counts = {"asked": 0, "cached": 0, "refused": 0, "failed": 0, "requests": 0}
@@ -82,6 +85,7 @@ class OpaDecisions:
         return {**self._counts, "ms": int(self._seconds * 1000)}
 
     def close(self) -> None:
+        self._workers.shutdown(wait=False, cancel_futures=True)
         self._http.close()
 
     def decide(
@@ -93,11 +97,12 @@ class OpaDecisions:
         missing = [number for number, allowed in enumerate(found) if allowed is None]
         self._count("cached", len(asked) - len(missing))
         if missing:
+            until = self._clock() + self._options.cache_seconds
             wanted = [asked[number] for number in missing]
             answers = self._ask(principal, groups, warehouse, wanted)
             for number, allowed in zip(missing, answers, strict=True):
                 found[number] = allowed
-                self._keep(keys[number], asked[number].privileges, allowed)
+                self._keep(keys[number], _Kept(asked[number].privileges, allowed, until))
         return [NO_PRIVILEGE if allowed is None else allowed for allowed in found]
 
     def _find_kept(self, key: _Key, privileges: Privilege) -> Privilege | None:
@@ -106,8 +111,7 @@ class OpaDecisions:
             return None
         return kept.allowed & privileges
 
-    def _keep(self, key: _Key, privileges: Privilege, allowed: Privilege) -> None:
-        kept = _Kept(privileges, allowed, self._clock() + self._options.cache_seconds)
+    def _keep(self, key: _Key, kept: _Kept) -> None:
         with self._lock:
             self._kept.pop(key, None)
             self._kept[key] = kept
@@ -122,7 +126,7 @@ class OpaDecisions:
         resources = [describe_resource(warehouse, asked[number].place, name) for number, name in items]
         document = {"input": build_input(principal, groups, resources)}
         with self._measure(len(asked)):
-            allowed = _parse_answer(self._send(json.dumps(document).encode()), len(items))
+            allowed = _parse_answer(self._send_in_turn(json.dumps(document).encode()), len(items))
         found = [NO_PRIVILEGE] * len(asked)
         for index in allowed:
             number, name = items[index]
@@ -133,27 +137,61 @@ class OpaDecisions:
 
     @contextmanager
     def _measure(self, decisions: int) -> Iterator[None]:
-        """Let a few ask at a time, and turn what goes wrong into a 503; for a moment after that, ask nothing."""
-        reason, until = self._failure
-        if self._clock() < until:
-            self._count("failed", decisions)
-            raise _build_error(reason)
-        if not self._turns.acquire(timeout=self._options.seconds):
-            self._count("failed", decisions)
-            raise _build_error("it is asked about more than it answers")
+        """Turn what goes wrong into a 503, and count; for a moment after a failure, ask nothing."""
         started = time.monotonic()
         try:
+            self._refuse_while_failed()
             yield
         except (NoAnswerError, CatalogUnreachableError, ValueError) as error:
-            self._failure = str(error)[:_MAX_TEXT_CHARS], self._clock() + _PAUSE_SECONDS
+            self._note_failure(error)
             self._count("failed", decisions)
             raise _build_error(self._failure[0]) from error
+        except UnavailableError:
+            self._count("failed", decisions)
+            raise
         finally:
-            self._turns.release()
             with self._lock:
                 self._seconds += time.monotonic() - started
-                self._counts["requests"] += 1
         self._count("asked", decisions)
+
+    def _note_failure(self, error: BaseException) -> None:
+        self._failure = str(error)[:_MAX_TEXT_CHARS], self._clock() + _PAUSE_SECONDS
+
+    def _refuse_while_failed(self) -> None:
+        reason, until = self._failure
+        if self._clock() < until:
+            raise _build_error(reason)
+
+    def _send_in_turn(self, body: bytes) -> bytes:
+        """Send a request when few others are under way. The wait ends in time, even where the resolver doesn't answer.
+
+        A turn lasts until its thread has ended, so what hangs takes no more threads.
+        """
+        seconds = self._options.seconds
+        if not self._turns.acquire(timeout=seconds):
+            raise _build_error("it is asked about more than it answers")
+        try:
+            self._refuse_while_failed()
+            sent = self._workers.submit(self._send, body)
+        except BaseException:
+            self._turns.release()
+            raise
+        sent.add_done_callback(partial(self._end_turn, time.monotonic() + seconds))
+        self._count("requests", 1)
+        try:
+            return sent.result(seconds)
+        except TimeoutError as error:
+            raise NoAnswerError(f"{self._http.uri} doesn't answer in {seconds:g} s", is_unsent=False) from error
+
+    def _end_turn(self, until: float, sent: Future[bytes]) -> None:
+        """Let the next one ask; one who waited finds the failure, and doesn't find it out anew.
+
+        until: when the caller gave up, which is the failure then; what comes later says nothing of now.
+        """
+        error = None if sent.cancelled() else sent.exception()
+        if error is not None and time.monotonic() < until:
+            self._note_failure(error)
+        self._turns.release()
 
     def _send(self, body: bytes) -> bytes:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -166,6 +204,7 @@ class OpaDecisions:
             body,
             seconds=self._options.seconds,
             most_bytes=_MAX_ANSWER_BYTES,
+            is_timed=True,
             may_repeat=True,
         )
         if answer.status != 200:

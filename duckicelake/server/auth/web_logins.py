@@ -194,13 +194,14 @@ def _ask_for_tokens(url: str, form: Mapping[str, str]) -> Mapping[str, Any]:
                 headers,
                 urlencode(form).encode(),
                 seconds=_TIMEOUT_SECONDS,
+                is_timed=True,
                 most_bytes=_MAX_RESPONSE_BYTES,
             )
     except (NoAnswerError, CatalogUnreachableError) as error:
         raise UnavailableError(f"{server} gives no token now: {error}") from error
     try:
         body = json.loads(answer.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if answer.status == 200 and isinstance(body, dict):
         return body
