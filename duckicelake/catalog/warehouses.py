@@ -202,6 +202,8 @@ def confine_services(services: Services, row: WarehouseRow) -> Services:
 
 def close_warehouse(services: Services, own: Services) -> None:
     """Close what `open_warehouse` has opened for a warehouse. services: the first one's."""
+    if own.rights is not None and own.rights is not services.rights:
+        own.rights.close()
     own.database.close()
     _close_store(services, own.store)
 

@@ -32,7 +32,7 @@ def test_grants_of_one_warehouse_are_no_others(site: Site) -> None:
         cursor.execute(
             "INSERT INTO duckicelake_warehouse_option SELECT warehouse_id, 'grants', 'on' FROM duckicelake_warehouse"
         )
-    time.sleep(2.5)
+    time.sleep(1)
     assert site.http.get(tables[""]).status_code == 200
     assert site.http.get(tables["north"]).status_code == 403
     given = {"principal": "anonymous", "privileges": ["select", "create"], "object": {"kind": "warehouse"}}

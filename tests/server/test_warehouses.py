@@ -256,6 +256,8 @@ def test_idle_warehouses_are_closed_and_busy_ones_make_room(services: Services, 
             assert site.app.warehouses.count_open() <= 2
         pool = services.database.statistics()
         wait_until(lambda: site.app.warehouses.count_open() == 0, seconds=10)
+        watch = site.app.state.context.services.rights._watch
+        wait_until(lambda: watch.count() <= 1, seconds=10)  # what is closed wakes nothing
         assert [site.names(name) for name in ("a", "b", "c")] == [["t"]] * 3
         assert services.database.statistics()["pool_max"] == pool["pool_max"]
 

@@ -31,12 +31,11 @@ from duckicelake.postgres.queries import Transaction
 _LRU_ENTRIES: Final = 4096
 _POLL_SECONDS: Final = 0.4
 """Seconds between two looks while a warehouse has grants on."""
-_IDLE_SECONDS: Final = 1.0
+_IDLE_SECONDS: Final = 0.5
 """The same while none has."""
 _TRUST_SECONDS: Final = 0.9
-"""Seconds after the last look in which decisions are made from memory: a revoked right ends within a second."""
-_OFF_SECONDS: Final = 2.0
-"""Seconds for which a warehouse without grants counts as one."""
+"""Seconds after the last look in which decisions are made from memory: a revoked right ends within a second, and so
+do those of scopes alone once grants are on."""
 
 
 class GovernanceWatch:
@@ -59,12 +58,22 @@ class GovernanceWatch:
             self.first.open_side_connection(lambda *_: self)
             threading.Thread(target=self._run, name="grants", daemon=True).start()
 
+    def count(self) -> int:
+        """Return how many warehouses are looked after."""
+        with self._lock:
+            return len(self._watched)
+
     def find_schema(self) -> str:
         """Find the schema of the first warehouse, which has the grants of all."""
         if self._schema is None:
             with self.first.statement(only_reads=True) as cursor:
                 self._schema = grants.read_first_schema(cursor)
         return self._schema
+
+    def remove(self, cache: "RightsCache") -> None:
+        """Look no more for changes of a warehouse that is closed."""
+        with self._lock:
+            self._watched.discard(cache)
 
     def close(self) -> None:
         """End the thread; called when the database is closed."""
@@ -153,12 +162,9 @@ class RightsCache:
     def find_known(self, principal: Principal) -> Principal | None:
         """Return the principal with what memory knows of its rights; None: Postgres must be asked."""
         known = self._known
-        if known is None:
+        if known is None or time.monotonic() - known.asked_at > _TRUST_SECONDS:
             return None
-        if not known.versions.is_bound:
-            is_stale = self.link is not None and time.monotonic() - known.asked_at > _OFF_SECONDS
-            return None if is_stale else self._limit(principal)
-        return None if time.monotonic() - known.asked_at > _TRUST_SECONDS else self._bound.get(principal)
+        return self._bound.get(principal) if known.versions.is_bound else self._limit(principal)
 
     def bind(self, principal: Principal) -> Principal:
         """Return the principal with its rights as they are now. UnavailableError.
@@ -169,7 +175,7 @@ class RightsCache:
             self._is_watched = True
             self._watch.add(self)
         known = self._known
-        if known is not None and not known.versions.is_bound and time.monotonic() - known.asked_at < _OFF_SECONDS:
+        if known is not None and not known.versions.is_bound and time.monotonic() - known.asked_at < _TRUST_SECONDS:
             return self._limit(principal)
         if not self.look().is_bound:
             return self._limit(principal)
@@ -205,6 +211,10 @@ class RightsCache:
     def watch(self) -> None:
         """Look as `look` does, over the connection of those who watch, for which no request makes it wait."""
         self._look(lambda **_: self._database.watching(), watches=True)
+
+    def close(self) -> None:
+        """Look no more for changes: the warehouse is closed. Who still asks for its rights asks Postgres."""
+        self._watch.remove(self)
 
     def refresh(self) -> None:
         """Let a warehouse in another database have copies of all principals of now."""
