@@ -5,8 +5,8 @@ warehouse's schema holds the registry.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.catalog.storage_profiles import ProfileRules, check_endpoints, find_profile_of
 from duckicelake.catalog.warehouse_databases import WarehouseDatabases
 from duckicelake.errors import InvalidRequestError, StartupError, UnavailableError
-from duckicelake.lake.setup.format import require_known
+from duckicelake.lake.setup.format import prepare_catalog, require_known
 from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.storage_profiles import ProfileRow
 from duckicelake.lake.side_tables.warehouses import FIRST_NAME, WarehouseRow, pick_row
@@ -211,6 +211,19 @@ def close_warehouse(services: Services, own: Services) -> None:
 def _close_store(services: Services, store: ObjectStore) -> None:
     if unwrap(store) is not unwrap(services.store):
         store.close()
+
+
+@contextmanager
+def open_catalog(services: Services, wiring: WarehouseWiring, row: WarehouseRow) -> Iterator[Services]:
+    """Open a warehouse without its files: to change what keeps it from being opened with them. UnavailableError."""
+    own = open_warehouse(services, WarehouseWiring(databases=wiring.databases), replace(row, profile_id=None))
+    try:
+        prepare_catalog(own.database, own.policy.data_path, creates=False)
+        yield replace(own, caller=services.caller, once=services.once)
+    except StartupError as error:
+        raise UnavailableError(f"Warehouse {row.name} can't be served: {error}") from error
+    finally:
+        close_warehouse(services, own)
 
 
 def is_database_lost(services: Services) -> bool:

@@ -186,6 +186,11 @@ def test_wrong_key_of_the_settings_stops_that_warehouse_alone(profiles: Profiles
         with closing(other.app.warehouses):
             refused = other.http.get("/v1/east/namespaces")
             assert (refused.status_code, message in refused.text) == (503, True), refused.text
+            options = "/management/v1/warehouses/east/options"
+            assert other.http.get(options).json()["options"] == {"drop-retention-seconds": "604800"}
+            for value in ("2", None):
+                changed = other.http.post(options, json={"options": {"max-tables": value, "max-requests": value}})
+                assert changed.json()["options"].get("max-requests") == value, changed.text
             assert other.http.get("/v1/namespaces").status_code == 200
             assert other.http.post("/management/v1/warehouses", json={"name": "plain"}).status_code == 200
             assert other.http.get("/v1/plain/namespaces").status_code == 200

@@ -56,6 +56,7 @@ from duckicelake.client.governance import (
     WarehouseContents,
     WarehouseInfo,
 )
+from duckicelake.errors import UnavailableError
 from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.settings.model import Settings
 
@@ -353,13 +354,21 @@ class LakeAdministration:
 
     @contextmanager
     def _open(self, operation: str, name: str = FIRST) -> Iterator[Services]:
-        """Open the services of a warehouse; the first one's schema holds what all share."""
+        """Open the services of a warehouse, without its files where these can't be reached.
+
+        The first one's schema holds what all share.
+        """
         with open_lake(self._settings, operation) as services:
             if name == FIRST:
                 yield services
                 return
             row, wiring = warehouses.find_warehouse(services, name), build_warehouse_wiring(self._settings)
-            own = warehouses.open_warehouse(services, wiring, row)
+            try:
+                own = warehouses.open_warehouse(services, wiring, row)
+            except UnavailableError:
+                with warehouses.open_catalog(services, wiring, row) as catalog:
+                    yield catalog
+                return
             try:
                 yield replace(own, caller=services.caller)
             finally:

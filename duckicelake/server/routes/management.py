@@ -1,8 +1,9 @@
 """Routes of the management API: warehouses, and all that governs a server as one document."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -22,7 +23,7 @@ from duckicelake.catalog.warehouses import (
     build_prefix,
     is_warehouse_name,
 )
-from duckicelake.errors import NoSuchWarehouseError
+from duckicelake.errors import NoSuchWarehouseError, UnavailableError
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRequest, StrictRoute
@@ -40,6 +41,7 @@ from duckicelake.server.routes.principals import find_settings_issuer
 
 router = APIRouter(prefix="/management/v1", tags=["management"], responses=RESPONSES, route_class=StrictRoute)
 _PLACE: Final = "document"
+T = TypeVar("T")
 
 
 class ApplyGovernanceRequest(StrictRequest):
@@ -223,29 +225,41 @@ async def drop_warehouse(
 @router.get("/warehouses/{warehouse}/options")
 async def read_options(context: AppContext, services: AppServices, warehouse: str) -> WarehouseOptions:
     """Read the options of a warehouse: its limits, policies of maintenance, how long what was dropped stays."""
-    own = await _find_own(context, services, warehouse)
-    return WarehouseOptions(options=await run_in_threadpool(warehouse_options.read_options, own))
+    return WarehouseOptions(options=await _run_in(context, services, warehouse, warehouse_options.read_options))
 
 
 @router.post("/warehouses/{warehouse}/options", openapi_extra=describe_body(ChangeOptionsRequest))
 async def change_options(context: AppContext, services: KeyedServices, warehouse: str, body: Body) -> WarehouseOptions:
     """Change options of a warehouse, all or none; workers that run follow within a second."""
-    changes = parse_body(ChangeOptionsRequest, body).options
-    own, wiring = await _find_own(context, services, warehouse), find_wiring(context)
-    given = own, changes, wiring.check_policies, wiring.roots
-    changed = await run_in_threadpool(warehouse_options.change_options, *given)
+    changes, wiring = parse_body(ChangeOptionsRequest, body).options, find_wiring(context)
+
+    def change(own: Services) -> dict[str, str]:
+        return warehouse_options.change_options(own, changes, wiring.check_policies, wiring.roots)
+
+    changed = await _run_in(context, services, warehouse, change)
     forget_warehouses(context)
     return WarehouseOptions(options=changed)
 
 
-async def _find_own(context: ServerContext, services: Services, name: str) -> Services:
-    """Find the services of a warehouse by its name, for the request of the services given; NoSuchWarehouseError."""
+async def _run_in(context: ServerContext, services: Services, name: str, use: Callable[[Services], T]) -> T:
+    """Run a use case in a warehouse by its name; in its catalog alone, where it can't be opened. NoSuchWarehouseError.
+
+    services: of the request.
+    """
     if name == FIRST_WAREHOUSE_NAME:
-        return services
+        return await run_in_threadpool(use, services)
     if context.others is None or not is_warehouse_name(name):
         raise NoSuchWarehouseError(f"No such warehouse: {name}")
-    found = await context.others.find_context(name)
-    return replace(found.services, caller=services.caller, once=services.once)
+    try:
+        found = (await context.others.find_context(name)).services
+    except UnavailableError:
+        return await run_in_threadpool(_run_in_catalog, services, find_wiring(context), name, use)
+    return await run_in_threadpool(use, replace(found, caller=services.caller, once=services.once))
+
+
+def _run_in_catalog(services: Services, wiring: WarehouseWiring, name: str, use: Callable[[Services], T]) -> T:
+    with warehouses.open_catalog(services, wiring, warehouses.find_warehouse(services, name)) as own:
+        return use(own)
 
 
 def describe_warehouse(row: Warehouse) -> WarehouseAnswer:
