@@ -29,7 +29,7 @@ IMPORTED_LATE = {
         for name in ("bounds", "column_metrics", "explanation", "manifests", "partitions", "texts")
     }
     | {"catalog/scan_manifests.py", "catalog/scan_pages.py"},
-    "obstore": {"storage/s3.py", "storage/s3_buckets.py", "storage/s3_errors.py"},
+    "obstore": {"other_catalogs/hadoop_source.py", "storage/s3.py", "storage/s3_buckets.py", "storage/s3_errors.py"},
     "opentelemetry": {"tracing/spans.py"},
     "prompt_toolkit": {"shell/prompt.py"},
     "pyarrow": {
@@ -41,7 +41,7 @@ IMPORTED_LATE = {
         ),
     },
     "pyiceberg": {
-        "pipeline/sensor_bench.py",
+        *("other_catalogs/comparison.py", "other_catalogs/pyiceberg_source.py", "pipeline/sensor_bench.py"),
         *(f"pyiceberg_v3/{name}.py" for name in ("commit", "manifest_io", "rows")),
     },
     "pyspark": set(),
@@ -49,7 +49,7 @@ IMPORTED_LATE = {
 }
 """The modules that import libraries of extras."""
 DEFERRED = {library: modules for library, modules in IMPORTED_LATE.items() if library in EXTRAS}
-NOT_OF_THE_SERVER = ("pipeline/", "pyiceberg_v3/", "query/worker.py")
+NOT_OF_THE_SERVER = ("other_catalogs/", "pipeline/", "pyiceberg_v3/", "query/worker.py")
 """They run in programs that have the library, or in a process that the server starts after a look for it."""
 
 

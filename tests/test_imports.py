@@ -63,6 +63,7 @@ ALLOWED: dict[str, set[str]] = {
         "client", "features", "rest",
     },
     "console": {"errors", "server", "features"},
+    "other_catalogs": {"errors", "cli", "client", "features", "rest"},
     "server": {
         "errors", "extras", "iceberg", "lake.doctor", "lake.side_tables.audit", "lake.side_tables.idempotency",
         "lake.txn", "catalog", "changelog", "features", "pipeline.plan", "rest",
@@ -92,13 +93,24 @@ HOMES = {
     "sqlglot": {"sql_dialects", "constraints", "lake", "lineage", "mcp"},
     "boto3": {"storage"},
     "numpy": {"bridge", "catalog"},
-    "obstore": {"storage"},
-    "pyiceberg": {"pyiceberg_v3", "pipeline"},
+    "obstore": {"storage", "other_catalogs"},
+    "pyiceberg": {"pyiceberg_v3", "pipeline", "other_catalogs"},
     "pyspark": {"pipeline"},
     "pyarrow": {"rows", "constraints", "delta", "pyiceberg_v3", "pipeline", "client", "query", "shell"},
     "httpx": set(),
     "py4j": {"pipeline"},
-    "typer": {"cli", "constraints", "delta", "file_lake", "lineage", "mcp", "query", "shell", "duckdb_login"},
+    "typer": {
+        "cli",
+        "constraints",
+        "delta",
+        "file_lake",
+        "lineage",
+        "mcp",
+        "query",
+        "shell",
+        "duckdb_login",
+        "other_catalogs",
+    },
     "rich": {"cli", "constraints", "delta", "file_lake", "lineage", "query", "shell"},
     "prompt_toolkit": {"shell"},
     "pygments": {"shell"},
@@ -116,7 +128,7 @@ HOMES = {
 }
 """The parts outside which a library must not be seen."""
 
-OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client", "shell"}
+OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client", "shell", "other_catalogs"}
 """Parts that need libraries which may be missing, and import them when they are asked to work."""
 
 COMMANDS = {
@@ -126,6 +138,7 @@ COMMANDS = {
     "file_lake.commands",
     "lineage.commands",
     "mcp.commands",
+    "other_catalogs.commands",
     "query.commands",
     "shell.commands",
     "duckdb_login.commands",

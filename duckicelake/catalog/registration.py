@@ -1,6 +1,7 @@
 """Register tables that another catalog wrote, and give tables up."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,7 +31,7 @@ from duckicelake.catalog.context.hooks import find_rules
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
 from duckicelake.catalog.policies import check_unguarded
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.errors import CommitStateUnknownError, FileMissingError, NoSuchTableError
+from duckicelake.errors import CommitStateUnknownError, FileMissingError, NoSuchNamespaceError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.manifest.entry import EntryStatus, FileContent, Manifest, ManifestFile
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
@@ -177,13 +178,8 @@ def register_table(
     if not overwrite:
         with services.database.reading() as cursor:
             check_name_free(cursor, to_schema_name(namespace), name)
-    metadata = read_metadata(services, location)
-    check_property_values(metadata.properties)
-    for rule in find_rules(namespace, name, metadata, None):
-        rule.check_definition(metadata, None)
-    check_table_places(services, metadata.location, metadata.properties, None, None)
-    creation = Creation(to_schema_name(namespace), name, metadata.table_uuid)
-    table = read_foreign_table(services, metadata, creation)
+    creation, table = _read_all(services, namespace, name, location)
+    metadata = table.metadata
 
     def attempt(plan: _RegistrationPlan) -> WrittenCommit:
         with services.database.transaction() as cursor:
@@ -207,6 +203,31 @@ def register_table(
     return _render(
         services, namespace, name, retry_on_conflict(services, format_full_name(namespace, name), plan_and_attempt)
     )
+
+
+def check_registration(
+    services: Services, namespace: Namespace, name: str, location: str, *, overwrite: bool
+) -> ForeignTableContent:
+    """Read all that a registration would read, and write nothing. Raises what `register_table` raises.
+
+    A namespace that isn't there is no fault: it can be made before.
+    """
+    if not overwrite:
+        with services.database.reading() as cursor, suppress(NoSuchNamespaceError):
+            check_name_free(cursor, to_schema_name(namespace), name)
+    return _read_all(services, namespace, name, location)[1]
+
+
+def _read_all(
+    services: Services, namespace: Namespace, name: str, location: str
+) -> tuple[Creation, ForeignTableContent]:
+    metadata = read_metadata(services, location)
+    check_property_values(metadata.properties)
+    for rule in find_rules(namespace, name, metadata, None):
+        rule.check_definition(metadata, None)
+    check_table_places(services, metadata.location, metadata.properties, None, None)
+    creation = Creation(to_schema_name(namespace), name, metadata.table_uuid)
+    return creation, read_foreign_table(services, metadata, creation)
 
 
 def _render(services: Services, namespace: Namespace, name: str, written: WrittenCommit) -> TableVersion:

@@ -32,6 +32,8 @@ from duckicelake.catalog.delegation import (
     limit_request,
 )
 from duckicelake.catalog.load_response import ALL, TableLoad, build_response, commit_response, load_response
+from duckicelake.catalog.registration import ForeignTableContent
+from duckicelake.catalog.registration import check_registration as check_foreign
 from duckicelake.catalog.registration import register_table as register
 from duckicelake.catalog.registration import unregister_table as unregister
 from duckicelake.catalog.table.load import (
@@ -159,14 +161,25 @@ def register_table(
 
     Raises AlreadyExistsError, NoSuchNamespaceError, FileMissingError, InvalidRequestError, UnsupportedError.
     """
-    location, principal = request.metadata_location, services.caller.principal
-    if request.overwrite and not principal.may(Capability.WRITE, namespace, request.name, Privilege.DROP):
-        raise build_refusal(namespace, request.name, principal)
+    _check_may_overwrite(services, namespace, request)
+    location = request.metadata_location
     registered = services.run_once(
         lambda: register(services, namespace, request.name, location, overwrite=request.overwrite),
         partial(load_committed_before, services),
     )
     return _load_response(registered, _access_after(services, wish, namespace, request.name, registered))
+
+
+def check_registration(services: Services, namespace: Namespace, request: RegisterTableRequest) -> ForeignTableContent:
+    """Read all that `register_table` would read, and write nothing; raises what that raises."""
+    _check_may_overwrite(services, namespace, request)
+    return check_foreign(services, namespace, request.name, request.metadata_location, overwrite=request.overwrite)
+
+
+def _check_may_overwrite(services: Services, namespace: Namespace, request: RegisterTableRequest) -> None:
+    principal = services.caller.principal
+    if request.overwrite and not principal.may(Capability.WRITE, namespace, request.name, Privilege.DROP):
+        raise build_refusal(namespace, request.name, principal)
 
 
 def clone_table(

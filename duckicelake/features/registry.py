@@ -9,7 +9,18 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
-FEATURES: Final = ("constraints", "lineage", "delta", "file_lake", "query", "duckdb_login", "mcp", "shell", "console")
+FEATURES: Final = (
+    "constraints",
+    "lineage",
+    "delta",
+    "file_lake",
+    "query",
+    "duckdb_login",
+    "mcp",
+    "shell",
+    "console",
+    "other_catalogs",
+)
 """Names of the features. A server starts their background tasks in this order, and ends them in reverse."""
 
 Hook = TypeVar("Hook")

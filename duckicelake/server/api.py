@@ -25,7 +25,6 @@ from duckicelake.iceberg.rest import (
     CreateViewRequest,
     FetchScanTasksRequest,
     PlanTableScanRequest,
-    RegisterTableRequest,
     RegisterViewRequest,
     RemoteSignRequest,
     RenameTableRequest,
@@ -72,6 +71,7 @@ from duckicelake.server.routes.management import (
 from duckicelake.server.routes.policies import ChangeTagsRequest, NewPolicyRequest
 from duckicelake.server.routes.storage_profiles import CreateStorageProfileRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
+from duckicelake.server.routes.tables import RegisterRequest
 from duckicelake.server.routes.upkeep import DeleteOrphansRequest
 from duckicelake.server.warehouses import WarehouseRouter
 
@@ -103,7 +103,7 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     MetricsReport,
     PlanTableScanRequest,
     QueryEventsRequest,
-    RegisterTableRequest,
+    RegisterRequest,
     RegisterViewRequest,
     RemoteSignRequest,
     RenameTableRequest,

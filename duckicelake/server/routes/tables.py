@@ -7,6 +7,9 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog import delegation, dropped, tables
+from duckicelake.catalog.context.services import Services
+from duckicelake.iceberg.identifiers import Namespace
+from duckicelake.iceberg.model import SpecModel
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
@@ -119,13 +122,46 @@ def rename_table(admit: KeyedAdmission, body: Body) -> Response:
     return Response(status_code=204)
 
 
-@table_router.post("/namespaces/{namespace}/register", openapi_extra=describe_body(RegisterTableRequest))
+class RegisterRequest(RegisterTableRequest):
+    """A table to register. dry-run: read all of it, answer with what there is, and register nothing."""
+
+    dry_run: bool = False
+
+
+class RegistrationCheck(SpecModel):
+    """What a registration would register; files are those of all snapshots."""
+
+    model_config = ConfigDict(frozen=True)
+
+    metadata_location: str
+    table_uuid: str
+    format_version: int
+    snapshots: int
+    files: int
+
+
+@table_router.post("/namespaces/{namespace}/register", openapi_extra=describe_body(RegisterRequest))
 def register_table(
     services: KeyedServices, namespace: NamespacePath, wish: AccessRequestHeader, body: Body
 ) -> Response:
     """Make a table of a metadata.json that another catalog wrote."""
-    loaded = tables.register_table(services, namespace, parse_body(RegisterTableRequest, body), wish)
+    request = parse_body(RegisterRequest, body)
+    if request.dry_run:
+        return build_conditional_response(_check_registration(services, namespace, request), None)
+    loaded = tables.register_table(services, namespace, request, wish)
     return build_conditional_response(loaded.body, loaded.etag)
+
+
+def _check_registration(services: Services, namespace: Namespace, request: RegisterRequest) -> bytes:
+    found = tables.check_registration(services, namespace, request)
+    answer = RegistrationCheck(
+        metadata_location=request.metadata_location,
+        table_uuid=str(found.metadata.table_uuid),
+        format_version=found.metadata.format_version,
+        snapshots=len(found.metadata.snapshots),
+        files=len(found.paths),
+    )
+    return orjson.dumps(answer.model_dump(mode="json", by_alias=True))
 
 
 @table_router.post(f"{TABLE}/unregister")

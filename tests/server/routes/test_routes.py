@@ -312,7 +312,7 @@ def test_commit_answers_with_the_tag_that_the_next_load_has(client: httpx.Client
 def test_unknown_snapshots_mode_is_400(client: httpx.Client, table: str) -> None:
     answer = client.get(table, params={"snapshots": "some"})
     assert error(answer) == (400, "BadRequestException")
-    assert "'all' or 'refs'" in answer.json()["error"]["message"]
+    assert "'all', 'refs' or 'brief'" in answer.json()["error"]["message"]
 
 
 def test_head_of_a_table_is_204(client: httpx.Client, table: str) -> None:

@@ -1,0 +1,140 @@
+"""Catalogs that tables can come from: what is asked of one, and how one is opened by its kind."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from duckicelake.client.models import Json
+from duckicelake.errors import BadInputError, MissingRequirementError
+from duckicelake.rest.names import Namespace
+
+Options = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table as another catalog has it now.
+
+    Attributes:
+        metadata_location: its current metadata.json.
+        metadata: what that says, as JSON.
+
+    """
+
+    metadata_location: str
+    metadata: Json
+
+
+class CatalogSource(Protocol):
+    """A catalog that tables come from. Methods raise PipelineError."""
+
+    def namespaces(self, parent: Namespace) -> Iterator[Namespace]:
+        """Yield the direct children of a namespace; of (): the top level."""
+
+    def properties(self, namespace: Namespace) -> Mapping[str, str]:
+        """Return the properties of a namespace."""
+
+    def tables(self, namespace: Namespace) -> Iterator[str]:
+        """Yield the names of a namespace's tables."""
+
+    def views(self, namespace: Namespace) -> Iterator[str]:
+        """Yield the names of a namespace's views; none if the catalog has no views."""
+
+    def load_table(self, namespace: Namespace, name: str) -> CatalogTable:
+        """Return a table as it is now."""
+
+    def load_view(self, namespace: Namespace, name: str) -> Json:
+        """Return a view's metadata."""
+
+    def close(self) -> None:
+        """Close connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceKind:
+    """How a kind of catalog is opened.
+
+    Attributes:
+        opener: `module:attribute` of a function of options.
+        defaults: options that it has unless they are given.
+        path: of its Iceberg interface, for a URI without one.
+        needs: options that must be given.
+
+    """
+
+    opener: str
+    defaults: Mapping[str, str]
+    path: str = ""
+    needs: tuple[str, ...] = ("uri",)
+
+
+_REST: Final = "duckicelake.other_catalogs.rest_source:open_rest_source"
+_PYICEBERG: Final = "duckicelake.other_catalogs.pyiceberg_source:open_pyiceberg_source"
+_KINDS: Final[Mapping[str, _SourceKind]] = {
+    "rest": _SourceKind(_REST, {}),
+    "polaris": _SourceKind(_REST, {"scope": "PRINCIPAL_ROLE:ALL"}, "/api/catalog", ("uri", "warehouse")),
+    "lakekeeper": _SourceKind(_REST, {}, "/catalog", ("uri", "warehouse")),
+    "nessie": _SourceKind(_REST, {}, "/iceberg"),
+    "unity": _SourceKind(_REST, {}, "/api/2.1/unity-catalog/iceberg-rest", ("uri", "warehouse")),
+    "glue": _SourceKind(_PYICEBERG, {"type": "glue"}, needs=()),
+    "hive": _SourceKind(_PYICEBERG, {"type": "hive"}),
+    "jdbc": _SourceKind(_PYICEBERG, {"type": "sql"}, needs=("uri", "catalog")),
+    "pyiceberg": _SourceKind(_PYICEBERG, {}, needs=("catalog",)),
+    "hadoop": _SourceKind("duckicelake.other_catalogs.hadoop_source:open_hadoop_source", {}, needs=("warehouse",)),
+}
+KINDS: Final = tuple(_KINDS)
+_EXTRAS: Final[Mapping[str, str]] = {"pyiceberg": "pyiceberg", "obstore": "s3"}
+
+
+def parse_options(pairs: list[str]) -> Options:
+    """Parse `<key>=<value>` of a command. A value `@<file>` is what the file holds. Raises BadInputError."""
+    options: Options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise BadInputError(f"--option {pair!r} is not of the form <key>=<value>")
+        options[key] = _read_value(value[1:]) if value.startswith("@") else value
+    return options
+
+
+def _read_value(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"the option's file {path} can't be read: {error}") from error
+
+
+def open_source(kind: str, given: Options) -> CatalogSource:
+    """Open a catalog of a kind in KINDS. Nothing is sent yet.
+
+    given: options in PyIceberg's names, such as `uri`, `warehouse` and `credential`. Raises BadInputError.
+    """
+    if kind not in _KINDS:
+        raise BadInputError(f"there is no kind of catalog {kind!r}; there are {', '.join(KINDS)}")
+    found = _KINDS[kind]
+    options = {**found.defaults, **given}
+    missing = [name for name in found.needs if not options.get(name)]
+    if missing:
+        raise BadInputError(f"--from {kind} needs {' and '.join(f'--option {name}=…' for name in missing)}")
+    if found.path and urlsplit(options["uri"]).path in {"", "/"}:
+        options["uri"] = options["uri"].rstrip("/") + found.path
+    module, _, attribute = found.opener.partition(":")
+    try:
+        opener: Callable[[Options], CatalogSource] = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(str(error.name).partition(".")[0])
+        if extra is None:
+            raise
+        raise MissingRequirementError(f"--from {kind} needs more: pip install 'duckicelake[{extra}]'") from error
+    return opener(options)
+
+
+def list_namespaces(source: CatalogSource, top: Namespace) -> Iterator[Namespace]:
+    """Yield a namespace and those below it, each before its children; of (): all of the catalog."""
+    if top:
+        yield top
+    for child in source.namespaces(top):
+        yield from list_namespaces(source, child)

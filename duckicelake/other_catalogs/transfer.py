@@ -1,0 +1,233 @@
+"""Bring tables and views of another catalog into a lake, and give tables up to one. No file is copied or moved.
+
+A table keeps its UUID. So the lake itself says what is there already, and a migration goes on where it ended.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from duckicelake.client.lake import Lake
+from duckicelake.client.models import Json, ObjectKind, build_name
+from duckicelake.errors import CatalogError, JobConflictError, MissingTableError, PipelineError
+from duckicelake.other_catalogs.comparison import Outcome, State, compare_tables, find_difference
+from duckicelake.other_catalogs.source import CatalogSource, CatalogTable, list_namespaces
+from duckicelake.rest.client import encode_namespace, encode_segment
+from duckicelake.rest.names import Namespace, parse_table
+
+_REGISTER_SECONDS: Final = 3600.0
+"""Timeout of a registration: the server reads every manifest of the table's history first."""
+_KEPT_OUT: Final = frozenset({"location"})
+"""Properties of namespaces that stay behind: new tables belong in the lake's own folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    """What to bring.
+
+    Attributes:
+        top: a namespace with all below it; () for the whole catalog.
+        is_dry_run: find out what would be, change nothing.
+        updates: register tables again that the source has changed since.
+        threads: how many tables at a time.
+
+    """
+
+    top: Namespace = ()
+    is_dry_run: bool = False
+    updates: bool = False
+    threads: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    kind: ObjectKind
+    namespace: Namespace
+    name: str = ""
+
+    @property
+    def called(self) -> str:
+        return build_name(self.namespace, self.name) if self.name else build_name(self.namespace)
+
+
+def migrate(source: CatalogSource, lake: Lake, plan: MigrationPlan, begin: Callable[[int], None]) -> Iterator[Outcome]:
+    """Yield what became of each namespace, table and view, as it is done.
+
+    begin: is given the number of objects first. Raises PipelineError if the source can't be listed; what is wrong with
+    one object is its outcome.
+    """
+    found = list(_list_all(source, plan.top))
+    begin(len(found))
+    namespaces = [one for one in found if one.kind == "namespace"]
+    missing = set()
+    for one in namespaces:
+        outcome = _bring_namespace(source, lake, one, plan)
+        if outcome.state == "would create":
+            missing.add(one.namespace)
+        yield outcome
+    tables = [one for one in found if one.kind == "table"]
+    with ThreadPoolExecutor(plan.threads) as pool:
+        yield from pool.map(lambda one: _bring_table(source, lake, one, plan), tables)
+    yield from _bring_views(source, lake, [one for one in found if one.kind == "view"], plan, missing)
+
+
+def _list_all(source: CatalogSource, top: Namespace) -> Iterator[_Found]:
+    for namespace in list_namespaces(source, top):
+        yield _Found("namespace", namespace)
+        yield from (_Found("table", namespace, name) for name in source.tables(namespace))
+        yield from (_Found("view", namespace, name) for name in source.views(namespace))
+
+
+def _bring_namespace(source: CatalogSource, lake: Lake, one: _Found, plan: MigrationPlan) -> Outcome:
+    try:
+        if lake.client.namespace_exists(one.namespace):
+            return Outcome("namespace", one.called, "there")
+        if plan.is_dry_run:
+            return Outcome("namespace", one.called, "would create")
+        properties = source.properties(one.namespace)
+        kept = {key: value for key, value in properties.items() if key not in _KEPT_OUT}
+        lake.client.make_namespace(one.namespace, kept)
+    except (PipelineError, CatalogError) as error:
+        return Outcome("namespace", one.called, "refused", str(error))
+    return Outcome("namespace", one.called, "created")
+
+
+def _bring_table(source: CatalogSource, lake: Lake, one: _Found, plan: MigrationPlan) -> Outcome:
+    try:
+        table = source.load_table(one.namespace, one.name)
+        state, detail = compare_tables(table.metadata, _load_here(lake, one))
+        if state == "behind" and plan.updates:
+            return _register(lake, one, table, plan, overwrite=True)
+        if state is not None:
+            return Outcome("table", one.called, state, detail)
+        return _register(lake, one, table, plan, overwrite=False)
+    except (PipelineError, CatalogError) as error:
+        return Outcome("table", one.called, "refused", str(error))
+
+
+def _load_here(lake: Lake, one: _Found) -> Json | None:
+    try:
+        return lake.client.load_table(one.namespace, one.name)["metadata"]
+    except MissingTableError:
+        return None
+
+
+def _register(lake: Lake, one: _Found, table: CatalogTable, plan: MigrationPlan, *, overwrite: bool) -> Outcome:
+    path = lake.client.iceberg("namespaces", encode_namespace(one.namespace), "register")
+    body = {"name": one.name, "metadata-location": table.metadata_location, "overwrite": overwrite}
+    if plan.is_dry_run:
+        would = lake.client.change("POST", path, body | {"dry-run": True}, seconds=_REGISTER_SECONDS)
+        size = f"snapshots: {would['snapshots']}, files: {would['files']}"
+        return Outcome("table", one.called, "would update" if overwrite else "would create", size)
+    registered = lake.client.change("POST", path, body, seconds=_REGISTER_SECONDS)
+    difference = find_difference(table.metadata, registered["metadata"])
+    if difference:
+        return Outcome("table", one.called, "differs", difference)
+    return Outcome("table", one.called, "updated" if overwrite else "created")
+
+
+def _bring_views(
+    source: CatalogSource, lake: Lake, views: Sequence[_Found], plan: MigrationPlan, missing: Collection[Namespace]
+) -> Iterator[Outcome]:
+    """Bring views in rounds, as long as one more succeeds: a view may read others."""
+    left = list(views)
+    while left:
+        failed: list[tuple[_Found, Outcome]] = []
+        for one in left:
+            outcome = _bring_view(source, lake, one, plan, missing)
+            if outcome.is_good:
+                yield outcome
+            else:
+                failed.append((one, outcome))
+        if len(failed) == len(left):
+            yield from (outcome for _, outcome in failed)
+            return
+        left = [one for one, _ in failed]
+
+
+def _bring_view(
+    source: CatalogSource, lake: Lake, one: _Found, plan: MigrationPlan, missing: Collection[Namespace]
+) -> Outcome:
+    try:
+        theirs = source.load_view(one.namespace, one.name)
+        ours = None if one.namespace in missing else _load_view_here(lake, one)
+        if ours is not None:
+            is_same = _texts(ours) == _texts(theirs)
+            return Outcome("view", one.called, *_IS_THERE if is_same else _IS_TAKEN)
+        if plan.is_dry_run:
+            return Outcome("view", one.called, "would create", "its SQL is checked when it is created")
+        path = lake.client.iceberg("namespaces", encode_namespace(one.namespace), "views")
+        lake.client.change("POST", path, _build_view(one.name, theirs))
+    except JobConflictError as error:
+        return Outcome("view", one.called, "taken", str(error))
+    except (PipelineError, CatalogError) as error:
+        return Outcome("view", one.called, "refused", str(error))
+    return Outcome("view", one.called, "created")
+
+
+_IS_THERE: Final[tuple[State, str]] = ("there", "")
+_IS_TAKEN: Final[tuple[State, str]] = ("taken", "the view here has other SQL")
+
+
+def _load_view_here(lake: Lake, one: _Found) -> Json | None:
+    path = lake.client.iceberg("namespaces", encode_namespace(one.namespace), "views", encode_segment(one.name))
+    try:
+        return lake.client.get(path)["metadata"]
+    except MissingTableError:
+        return None
+
+
+def _current_version(view: Json) -> Json:
+    return next(one for one in view["versions"] if one["version-id"] == view["current-version-id"])
+
+
+def _texts(view: Json) -> Mapping[str, str]:
+    return {one["dialect"].lower(): one["sql"].strip() for one in _current_version(view)["representations"]}
+
+
+def _build_view(name: str, view: Json) -> Json:
+    version = _current_version(view)
+    schema = next(one for one in view["schemas"] if one["schema-id"] == version["schema-id"])
+    return {"name": name, "schema": schema, "view-version": version, "properties": view.get("properties") or {}}
+
+
+def give_up(lake: Lake, names: Sequence[str], top: str, *, is_dry_run: bool) -> Iterator[Outcome]:
+    """Yield what became of each table, as it is done; of views only where their metadata is.
+
+    names: tables; none: all of the namespace `top` and below it, or of the lake if that is empty. A table that can't
+    be given up, such as a protected one, stays, and its outcome says why.
+    """
+    if names:
+        yield from (_give_up(lake, name, is_dry_run=is_dry_run) for name in names)
+        return
+    for one in list(lake.list(top, is_recursive=True)):
+        if one.kind == "table":
+            yield _give_up(lake, one.name, is_dry_run=is_dry_run)
+        elif one.kind == "view":
+            yield _find_view(lake, one.name)
+
+
+def _give_up(lake: Lake, name: str, *, is_dry_run: bool) -> Outcome:
+    try:
+        if is_dry_run:
+            return Outcome("table", name, "would give up", _load_anything(lake, "tables", name)["metadata-location"])
+        return Outcome("table", name, "given up", lake.table(name).unregister())
+    except (PipelineError, CatalogError) as error:
+        return Outcome("table", name, "refused", str(error))
+
+
+def _find_view(lake: Lake, name: str) -> Outcome:
+    """Say where a view's metadata is: no catalog owns files of views, so it needn't be given up."""
+    try:
+        return Outcome("view", name, "there", _load_anything(lake, "views", name)["metadata-location"])
+    except (PipelineError, CatalogError) as error:
+        return Outcome("view", name, "refused", str(error))
+
+
+def _load_anything(lake: Lake, kind: str, name: str) -> Json:
+    namespace, last = parse_table(name)
+    return lake.client.get(
+        lake.client.iceberg("namespaces", encode_namespace(namespace), kind, encode_segment(last)),
+        {"snapshots": "refs"} if kind == "tables" else None,
+    )
