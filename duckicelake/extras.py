@@ -15,7 +15,7 @@ EXTRAS: Final = {
     "boto3": ("s3", "Lakes in S3"),
     "botocore": ("s3", "Lakes in S3"),
     "numpy": ("scans", "Scans that the server plans"),
-    "obstore": ("s3", "Lakes in S3"),
+    "obstore": ("s3", "Lakes in buckets"),
     "pyarrow": ("arrow", "Rows over HTTP, Delta tables and results of queries"),
     "zstandard": ("zstd", "Manifests of codec zstandard"),
 }

@@ -37,6 +37,7 @@ pytest_plugins = [
     "tests.support.collector",
     "tests.support.examples",
     "tests.support.servers",
+    "tests.support.stores",
     "tests.support.fixtures",
     "tests.support.process_end",
 ]

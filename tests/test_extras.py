@@ -17,9 +17,12 @@ from duckicelake.extras import EXTRAS, DeferredModule, import_extra
 from tests.test_imports import MODULES, PACKAGE, tree_of
 from tests.test_packaging import PROJECT
 
-STORES_OF_S3 = {f"storage/{name}.py" for name in ("s3", "s3_buckets", "s3_errors", "s3_probe", "signer", "vendor")}
+STORES_OF_S3 = {
+    f"storage/{name}.py"
+    for name in ("connections", "s3", "s3_buckets", "s3_errors", "s3_probe", "signer", "sts_vendor")
+}
 IMPORTED_LATE = {
-    "boto3": {"storage/s3.py", "storage/signer.py", "storage/vendor.py"},
+    "boto3": {"storage/s3.py", "storage/signer.py", "storage/sts_vendor.py"},
     "botocore": STORES_OF_S3,
     "duckdb_extensions": {"pipeline/duckdb_lake.py", "shell/local_duckdb.py"},
     "keyring": set(),  # by its name
@@ -29,7 +32,11 @@ IMPORTED_LATE = {
         for name in ("bounds", "column_metrics", "explanation", "manifests", "partitions", "texts")
     }
     | {"catalog/scan_manifests.py", "catalog/scan_pages.py"},
-    "obstore": {"other_catalogs/hadoop_source.py", "storage/s3.py", "storage/s3_buckets.py", "storage/s3_errors.py"},
+    "obstore": {
+        f"storage/{name}.py"
+        for name in ("azure", "bucket_store", "connections", "failed_requests", "gcs", "s3_buckets")
+    }
+    | {"other_catalogs/hadoop_source.py"},
     "opentelemetry": {"tracing/spans.py"},
     "prompt_toolkit": {"shell/prompt.py"},
     "pyarrow": {

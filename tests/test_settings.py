@@ -269,6 +269,8 @@ CLOSING = (
     *("opa_url", "opa_token", "require_https", "tls_certificate", "tls_key", "lineage_api_keys", "lineage_kafka"),
     *("s3_access_key_id", "s3_secret_access_key", "s3_session_token", "s3_profile", "s3_vending", "s3_sts_endpoint"),
     *("s3_role_arn", "s3_external_id", "s3_static_access_key_id", "s3_static_secret_access_key"),
+    *("gcs_key_file", "gcs_vending", "azure_tenant_id", "azure_client_id", "azure_token_file", "azure_vending"),
+    *("azure_account_key", "azure_client_secret"),
 )
 
 

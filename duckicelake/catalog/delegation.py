@@ -32,7 +32,7 @@ from duckicelake.iceberg.rest import RemoteSignRequest
 from duckicelake.lake.side_tables.audit import OK_RESULT
 from duckicelake.storage.s3_requests import SignatureRequest
 from duckicelake.storage.signer import SignedRequest
-from duckicelake.storage.vendor import FolderKeys, S3Keys, VendedKeys
+from duckicelake.storage.vendor import FolderKeys, VendedKeys
 
 UNCOVERED: Final = "duckicelake.uncovered-locations"
 """In the config of a table: a JSON list of the folders with files of its that the client gets no access to."""
@@ -161,8 +161,8 @@ def _keys(services: Services, asking: DelegationQuery) -> Delegated:
     config = dict(
         next((credential for credential in credentials if credential["prefix"] == location), credentials[0])["config"]
     )
-    if len(vending.vended) > 1 and _REFRESH in config:
-        config[_REFRESH] = _build_refresh_path(services, asking)
+    if len(vending.vended) > 1:
+        config |= {name: _build_refresh_path(services, asking) for name in config if name.endswith(f".{_REFRESH}")}
     answer = _answer(services, asking, config, {"storage-credentials": credentials}, uncovered)
     return replace(answer, until_ms=vending.renew_at_ms)
 
@@ -217,9 +217,9 @@ def _note(services: Services, asking: DelegationQuery, vended: FolderKeys) -> No
     """Write to the audit trail, unless it has that these keys were given for this table to this address."""
     caller = services.caller
     table = f"{asking.table_id}" if asking.table_id is not None else asking.path
-    if services.access.noted.put((vended.keys.access_key_id, table, caller.principal.name, caller.address), None):
+    if services.access.noted.put((vended.keys.name, table, caller.principal.name, caller.address), None):
         detail = {
-            "vended": vended.keys.access_key_id,
+            "vended": vended.keys.name,
             "until": _iso(vended.keys.expires_at_ms),
             "read": [folder.location for folder in vended.folders],
             "write": [folder.location for folder in vended.folders if folder.is_writable],
@@ -233,18 +233,19 @@ def _iso(time_ms: int | None) -> str | None:
     return None if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
 
 
-_REFRESH: Final = "client.refresh-credentials-endpoint"
+_REFRESH: Final = "refresh-credentials-endpoint"
 
 
 def _credentials(services: Services, asking: DelegationQuery, vending: VendedKeys) -> Iterator[dict[str, Any]]:
     for vended in vending.vended:
         for folder in vended.folders:
-            config = {**services.access.client, **_properties(vended.keys)}
+            config = {**services.access.client, **vended.keys.list_properties()}
             if vended.keys.expires_at_ms is not None:
                 # Java's clients renew each credential on its own, and refuse an answer that holds several.
                 prefix = quote(folder.location, safe="")
-                config[_REFRESH] = _build_refresh_path(services, asking, f"prefix={prefix}")
-                config["client.refresh-credentials-enabled"] = "true"
+                path = _build_refresh_path(services, asking, f"prefix={prefix}")
+                config[f"{vended.keys.refresh_prefix}.{_REFRESH}"] = path
+                config[f"{vended.keys.refresh_prefix}.refresh-credentials-enabled"] = "true"
             yield {"prefix": folder.location, "config": config}
 
 
@@ -255,12 +256,3 @@ def _build_refresh_path(services: Services, asking: DelegationQuery, *options: s
         views = ("%1F".join(quote(level, safe="") for level in (*of, name)) for of, name in caller.referenced_by)
         options = (*options, f"referenced-by={quote(','.join(views), safe='')}")
     return f"{asking.path}/credentials{'?' if options else ''}{'&'.join(options)}"
-
-
-def _properties(keys: S3Keys) -> dict[str, str]:
-    properties = {"s3.access-key-id": keys.access_key_id, "s3.secret-access-key": keys.secret_access_key}
-    if keys.session_token is not None:
-        properties["s3.session-token"] = keys.session_token
-    if keys.expires_at_ms is not None:
-        properties["s3.session-token-expires-at-ms"] = str(keys.expires_at_ms)
-    return properties

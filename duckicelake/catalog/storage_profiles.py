@@ -1,4 +1,4 @@
-"""Storage profiles: S3 servers, folders and keys that warehouses use instead of the settings' own.
+"""Storage profiles: stores, folders and keys that warehouses use instead of the settings' own.
 
 Keys are encrypted in Postgres. No function here returns them but `reveal_keys`, for the stores of warehouses.
 """
@@ -29,7 +29,7 @@ from duckicelake.lake.side_tables.storage_profiles import (
     pick_profile_of,
 )
 from duckicelake.postgres.queries import Transaction
-from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.policy import BUCKET_SCHEMES, canonicalize
 
 StorageProfile = ProfileRow
 StorageProfileSpec = ProfileSpec
@@ -40,7 +40,11 @@ _NO_KEYS: Final = "set DUCKICELAKE_SECRET_KEYS, by which the keys of storage pro
 
 @dataclass(frozen=True, slots=True)
 class ProfileKeys:
-    """A key pair of a store."""
+    """A key of a store.
+
+    Of S3 a pair; of Google the service account's name, and its key in JSON; of Azure the account's name and its key, or
+    `<tenant>/<client>` and the secret of that application.
+    """
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -179,7 +183,30 @@ def _check_spec(spec: ProfileSpec) -> None:
             f"Invalid name {spec.name!r}: expected up to 48 lower-case letters, digits, _ and -, "
             "the first a letter or digit"
         )
-    if not canonicalize(spec.root).startswith("s3://"):
-        raise InvalidRequestError(f"Invalid root {spec.root!r}: expected s3://<bucket> or s3://<bucket>/<prefix>")
-    if spec.vending == "sts" and not (spec.role_arn or spec.endpoint or spec.sts_endpoint):
+    scheme = canonicalize(spec.root).partition("://")[0]
+    if scheme not in BUCKET_SCHEMES:
+        raise InvalidRequestError(
+            f"Invalid root {spec.root!r}: expected s3://<bucket>/<prefix>, gs://<bucket>/<prefix> or "
+            "abfss://<container>@<account>.dfs.core.windows.net/<prefix>"
+        )
+    if scheme != "s3":
+        _check_elsewhere(spec, scheme)
+    if spec.vending == "sts" and scheme == "s3" and not (spec.role_arn or spec.endpoint or spec.sts_endpoint):
         raise InvalidRequestError("vending is sts, and Amazon's STS needs a role: give role-arn")
+
+
+def _check_elsewhere(spec: ProfileSpec, scheme: str) -> None:
+    """Raise InvalidRequestError for what only a profile of S3 can say."""
+    given = {
+        "region": spec.region,
+        "path-style": spec.path_style or None,
+        "role-arn": spec.role_arn,
+        "external-id": spec.external_id,
+        "vending": None if spec.vending == "none" else spec.vending,
+    }
+    wrong = [f"{name}={value}" for name, value in given.items() if value is not None]
+    if wrong:
+        raise InvalidRequestError(
+            f"Invalid {', '.join(wrong)}: a storage profile of {scheme}:// takes no other vending than none, "
+            "and nothing that is S3's"
+        )

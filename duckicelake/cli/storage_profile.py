@@ -20,6 +20,7 @@ CREATE_EXAMPLES: Final = (
         "--access-key-id AKIA1 < secret"
     ),
     "duckicelake storage-profile create own s3://bucket/more --ambient",
+    "duckicelake storage-profile create google gs://bucket/lakes --access-key-id lake@project < key.json",
 )
 LIST_EXAMPLES: Final = ("duckicelake storage-profile list",)
 SHOW_EXAMPLES: Final = ("duckicelake storage-profile show eu --json",)
@@ -28,19 +29,19 @@ ROTATE_EXAMPLES: Final = ("duckicelake rotate-secrets",)
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NameArgument = Annotated[str, typer.Argument(help="The profile's name.")]
 app: Final = make_group(
-    "storage-profile", "S3 servers, folders and keys that warehouses use instead of the settings'.", panel=SERVE
+    "storage-profile", "Stores, folders and keys that warehouses use instead of the settings'.", panel=SERVE
 )
 
 
 def create(
     server: Administrator,
     name: Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, _ and -.")],
-    root: Annotated[str, typer.Argument(help="s3://<bucket>/<prefix>, below which the files of its warehouses go.")],
-    endpoint: Annotated[str | None, typer.Option(help="URL of the S3 server (default: Amazon's).")] = None,
+    root: Annotated[str, typer.Argument(help="Folder in a bucket, below which the files of its warehouses go.")],
+    endpoint: Annotated[str | None, typer.Option(help="URL of the store (default: the cloud's own).")] = None,
     public_endpoint: Annotated[
-        str | None, typer.Option(help="URL of the S3 server for clients (default: --endpoint).")
+        str | None, typer.Option(help="URL of the store for clients (default: --endpoint).")
     ] = None,
-    sts_endpoint: Annotated[str | None, typer.Option(help="URL of the STS server (default: --endpoint).")] = None,
+    sts_endpoint: Annotated[str | None, typer.Option(help="URL of the token service.")] = None,
     region: Annotated[str | None, typer.Option(help="Region to sign for.")] = None,
     path_style: Annotated[bool, typer.Option("--path-style", help="Put the bucket into the path.")] = False,
     access_key_id: Annotated[
@@ -59,7 +60,11 @@ def create(
 
     if ambient == (access_key_id is not None):
         raise InvalidRequestError("Give either --access-key-id or --ambient")
-    keys = None if access_key_id is None else (access_key_id, read_secret("Secret access key"))
+    keys = (
+        None
+        if access_key_id is None
+        else (access_key_id, read_secret("Secret access key", has_lines=root.startswith(("gs:", "gcs:"))))
+    )
     options = {
         "name": name,
         "root": root,
@@ -82,7 +87,7 @@ def list_(server: Administrator, as_json: JsonOption = False) -> None:
         print_json(*map(list_facts, rows))
         return
     for row in rows:
-        typer.echo(f"{row.name:24} {row.root:40} {row.endpoint or 'AWS'}")
+        typer.echo(f"{row.name:24} {row.root:40} {row.endpoint or 'the cloud'}")
 
 
 def show(server: Administrator, name: NameArgument, as_json: JsonOption = False) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import urlsplit
 
 from psycopg.conninfo import make_conninfo
 
@@ -20,7 +19,7 @@ from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_r
 from duckicelake.lake.ducklake.database import build_attach_source, quote_literal
 from duckicelake.lake.side_tables.audit import OK_RESULT
 from duckicelake.postgres.queries import load_queries
-from duckicelake.storage.session_policy import S3Folder
+from duckicelake.storage.folder import StoreFolder
 from duckicelake.storage.vendor import FolderKeys, VendedKeys
 
 _SQL = load_queries("duckdb_login", "logins")
@@ -106,7 +105,7 @@ def _vend_keys(services: Services, within: Sequence[Namespace]) -> tuple[VendedK
     vendor, principal = services.access.vendor, services.caller.principal
     if vendor is None:
         return VendedKeys(()), ()
-    folders: dict[str, S3Folder] = {}
+    folders: dict[str, StoreFolder] = {}
     uncovered: list[str] = []
     for namespace, name in _list_readable(services, within):
         try:
@@ -118,7 +117,7 @@ def _vend_keys(services: Services, within: Sequence[Namespace]) -> tuple[VendedK
         except CatalogError:
             uncovered.append(format_full_name(namespace, name))
             continue
-        folders |= {folder.location: S3Folder(folder.location) for folder in reach.folders}
+        folders |= {folder.location: StoreFolder(folder.location) for folder in reach.folders}
         uncovered += reach.uncovered
     asked = principal.name, tuple(folders.values())
     keys = vendor.vend(*asked, MAX_GRANTED_SECONDS) if principal.rights is not None else vendor.vend(*asked)
@@ -150,17 +149,8 @@ def _build_secrets(client: Mapping[str, str], keys: VendedKeys) -> Iterator[str]
 
 def _build_secret(name: str, client: Mapping[str, str], vended: FolderKeys) -> str:
     """Build DuckDB's CREATE SECRET for some folders. client: how clients reach the store, as Iceberg's properties."""
-    endpoint = urlsplit(client.get("s3.endpoint", ""))
-    values = {
-        "KEY_ID": vended.keys.access_key_id,
-        "SECRET": vended.keys.secret_access_key,
-        "SESSION_TOKEN": vended.keys.session_token,
-        "REGION": client.get("s3.region"),
-        "ENDPOINT": endpoint.netloc,
-        "URL_STYLE": "path" if client.get("s3.path-style-access") == "true" else None,
-    }
-    parts = [f"{key} {quote_literal(value)}" for key, value in values.items() if value]
-    if endpoint.scheme == "http":
-        parts.append("USE_SSL false")
+    options = dict(vended.keys.list_secret_options(client))
+    kind = options.pop("TYPE")
+    parts = [f"{option} {quote_literal(value)}" for option, value in options.items()]
     scope = ", ".join(quote_literal(folder.location) for folder in vended.folders)
-    return f"CREATE OR REPLACE SECRET {name} (TYPE s3, {', '.join(parts)}, SCOPE [{scope}])"
+    return f"CREATE OR REPLACE SECRET {name} (TYPE {kind}, {', '.join(parts)}, SCOPE [{scope}])"

@@ -19,19 +19,29 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.lake.ducklake.database import quote_literal
+from duckicelake.storage.folder import StoreFolder, parse_folder
 from duckicelake.storage.policy import canonicalize
-from duckicelake.storage.registry import find_s3_store
+from duckicelake.storage.registry import find_bucket_store
 from duckicelake.storage.s3 import S3Store
-from duckicelake.storage.session_policy import S3Folder, parse_folder
-from duckicelake.storage.vendor import FolderKeys, StsVendor
+from duckicelake.storage.sts_vendor import S3Keys, StsVendor
+from duckicelake.storage.vendor import FolderKeys
 
 SCHEMES: Final = ("s3", "s3a", "s3n")
 """Spellings of S3's locations, which DuckDB compares as texts."""
+_QUERIED_SCHEMES: Final = frozenset({"file", "s3"})
 
 
 def list_directories(services: Services) -> tuple[str, ...]:
-    """List the folders of the lake as DuckDB compares them, each with a slash at its end."""
-    folders = (canonicalize(location) for location in _list_locations(services))
+    """List the folders of the lake as DuckDB compares them, each with a slash at its end.
+
+    Raises UnsupportedError for a lake in other buckets than those of S3.
+    """
+    folders = [canonicalize(location) for location in _list_locations(services)]
+    elsewhere = next((folder for folder in folders if folder.partition("://")[0] not in _QUERIED_SCHEMES), None)
+    if elsewhere is not None:
+        raise UnsupportedError(
+            "queries", f"Queries read files in folders and in S3, and those of this lake are in {elsewhere}"
+        )
     return tuple(f"{spelling}/" for folder in folders for spelling in _spell(folder))
 
 
@@ -80,7 +90,7 @@ def build_secrets(services: Services, tables: Iterable[tuple[Namespace, str]]) -
     Raises UnsupportedError if the policy of no key can name all folders, UnavailableError if STS doesn't answer.
     """
     folders = sorted({folder.location for table in tables for folder in _find_folders(services, *table)})
-    asked = services.caller.principal.name, [*map(S3Folder, folders)], MAX_GRANTED_SECONDS
+    asked = services.caller.principal.name, [*map(StoreFolder, folders)], MAX_GRANTED_SECONDS
     vending = find_vendor(services).vend(*asked) if folders else None
     if vending is None:
         return {}
@@ -99,7 +109,7 @@ def load_queried_table(services: Services, namespace: Namespace, name: str) -> T
 
 
 def _find_store(services: Services) -> S3Store:
-    store = find_s3_store(services.store, _list_locations(services))
+    store = find_bucket_store(services.store, _list_locations(services), S3Store)
     assert store is not None
     return store
 
@@ -114,7 +124,7 @@ def _list_locations(services: Services) -> tuple[str, ...]:
     return services.policy.places
 
 
-def _find_folders(services: Services, namespace: Namespace, name: str) -> Sequence[S3Folder]:
+def _find_folders(services: Services, namespace: Namespace, name: str) -> Sequence[StoreFolder]:
     table = load_queried_table(services, namespace, name)
     folders = find_table_folders(services, table)
     return find_reach(services, (namespace, name), folders, table.row.table_id).folders
@@ -130,6 +140,7 @@ def _build_secrets_of(store: S3Store, keys: FolderKeys) -> Iterator[str]:
             if folder.bucket == bucket
             for scheme in SCHEMES
         ]
+        assert isinstance(keys.keys, S3Keys)
         texts = {
             "KEY_ID": keys.keys.access_key_id,
             "SECRET": keys.keys.secret_access_key,

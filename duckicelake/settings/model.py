@@ -267,6 +267,30 @@ class Settings(BaseSettings):
     s3_static_access_key_id: str | None = Field(default=None, description="key that clients get with s3_vending=static")
     s3_static_secret_access_key: SecretStr | None = Field(default=None, description="that key's secret")
 
+    gcs_endpoint: str | None = Field(default=None, description="URL of Google Cloud Storage; none: Google's")
+    gcs_public_endpoint: str | None = Field(default=None, description="the same for clients; none: gcs_endpoint")
+    gcs_sts_endpoint: str | None = Field(default=None, description="URL of Google's token services; none: Google's")
+    gcs_key_file: Path | None = Field(
+        default=None, description="JSON file with a service account's key; none: the machine's service account"
+    )
+    gcs_vending: Literal["downscoped", "none"] | None = Field(
+        default=None, description="how clients get access to files; none: downscoped, unless only an endpoint is set"
+    )
+
+    azure_endpoint: str | None = Field(default=None, description="URL of the account's blobs; none: Azure's")
+    azure_public_endpoint: str | None = Field(default=None, description="the same for clients; none: azure_endpoint")
+    azure_sts_endpoint: str | None = Field(default=None, description="URL of Microsoft Entra; none: the public cloud's")
+    azure_account_key: SecretStr | None = Field(default=None, description="key of the storage account")
+    azure_tenant_id: str | None = Field(default=None, description="tenant of the application with the server's rights")
+    azure_client_id: str | None = Field(
+        default=None, description="id of that application; none, without an account's key: the machine's identity"
+    )
+    azure_client_secret: SecretStr | None = Field(default=None, description="that application's secret")
+    azure_token_file: Path | None = Field(default=None, description="file with its token, which Kubernetes renews")
+    azure_vending: Literal["directory", "container", "none"] | None = Field(
+        default=None, description="what clients' signatures reach; none: a table's directory, in Gen2 accounts only"
+    )
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -296,7 +320,10 @@ class Settings(BaseSettings):
             raise ValueError(message)
         return self
 
-    @field_validator("s3_endpoint", "s3_public_endpoint", "s3_sts_endpoint", "otlp_endpoint")
+    @field_validator(
+        *("s3_endpoint", "s3_public_endpoint", "s3_sts_endpoint", "otlp_endpoint"),
+        *("gcs_endpoint", "gcs_public_endpoint", "gcs_sts_endpoint", "azure_sts_endpoint"),
+    )
     @classmethod
     def _check_endpoint(cls, value: str | None) -> str | None:
         if value is not None and not ENDPOINT_PATTERN.fullmatch(value):
@@ -386,6 +413,21 @@ class Settings(BaseSettings):
             raise ValueError(message)
         if self.s3_profile is not None and self.s3_access_key_id is not None:
             message = "s3_profile and s3_access_key_id both name a key: set one of them"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _check_azure_keys(self) -> "Settings":
+        application = (self.azure_tenant_id, self.azure_client_id)
+        proofs = [proof for proof in (self.azure_client_secret, self.azure_token_file) if proof is not None]
+        if None in application and (application != (None, None) or proofs):
+            message = "azure_tenant_id and azure_client_id belong together, and name whose azure_client_secret it is"
+            raise ValueError(message)
+        if None not in application and len(proofs) != 1:
+            message = "azure_client_id needs either azure_client_secret or azure_token_file"
+            raise ValueError(message)
+        if None not in application and self.azure_account_key is not None:
+            message = "azure_account_key and azure_client_id both give the server rights: set one of them"
             raise ValueError(message)
         return self
 

@@ -31,6 +31,7 @@ _PROTECTIVE_NAMES = frozenset(
         *("opa_url", "require_https", "tls_certificate", "tls_key"),
         *("s3_access_key_id", "s3_profile", "s3_vending", "s3_sts_endpoint", "s3_role_arn", "s3_external_id"),
         "s3_static_access_key_id",
+        *("gcs_key_file", "gcs_vending", "azure_tenant_id", "azure_client_id", "azure_token_file", "azure_vending"),
     }
 )
 """Settings that restrict access, besides secrets. If one is set and empty, the server refuses to start."""

@@ -12,8 +12,25 @@ from duckicelake.errors import InvalidRequestError
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_SCHEME_ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SCHEME_ALIASES: Final = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "gcs": "gs",
+    "abfs": "abfss",
+    "wasb": "abfss",
+    "wasbs": "abfss",
+}
+_BUCKETS: Final = {
+    "s3": (re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"), "s3://<bucket>/<path>, without user or port"),
+    "gs": (re.compile(r"[a-z0-9][a-z0-9._-]*"), "gs://<bucket>/<path>, without user or port"),
+    "abfss": (
+        re.compile(r"[$a-z0-9][a-z0-9-]*@[a-z0-9]{3,24}\.dfs\.[a-z0-9.-]+"),
+        "abfss://<container>@<account>.dfs.core.windows.net/<path>",
+    ),
+}
+"""What names a bucket in each kind of store with buckets, and how a location is written there."""
+BUCKET_SCHEMES: Final = frozenset(_BUCKETS)
+_HOST_OF_BLOBS: Final = re.compile(r"(@[a-z0-9]{3,24})\.blob\.")
 _MAX_SEGMENT_BYTES: Final = 160
 """A folder name of a file system holds 255 bytes; the rest is for the table's suffix and for temporary names."""
 _MAX_NAME_BYTES: Final = 255
@@ -28,13 +45,14 @@ _MAX_CACHED_CHARACTERS: Final = 2 * _MAX_FILE_BYTES
 def canonicalize(location: str) -> str:
     """Return the canonical spelling of a location, for comparisons. Locations are stored and sent as received.
 
-    `/x`, `file:/x` and `file:///x` become `file:///x`; s3a and s3n become s3; a trailing slash is removed. In local
-    paths, empty and `.` segments vanish and `..` is resolved, never above the root. Keys of other stores are literal.
+    `/x`, `file:/x` and `file:///x` become `file:///x`; s3a and s3n become s3, gcs becomes gs, abfs, wasb and wasbs
+    become abfss, and Azure's host of blobs that of files; a trailing slash is removed. In local paths, empty and `.`
+    segments vanish and `..` is resolved, never above the root. Keys of other stores are literal.
     Nothing is percent-decoded, since no reader does that.
 
     Raises:
         InvalidRequestError: the location isn't absolute; or it has a `.` or `..` segment, which clients resolve
-            differently; or, in S3, an empty segment, which some stores drop.
+            differently; or, in a bucket, an empty segment, which some stores drop.
 
     """
     return _canonicalize_cached(location) if len(location) <= _MAX_CACHED_CHARACTERS else _canonicalize(location)
@@ -64,11 +82,14 @@ def _check_key(location: str, scheme: str, authority: str, path: str) -> None:
         raise InvalidRequestError(
             f"location {location!r} has a segment . or ..: keys are literal, write what it stands for"
         )
-    if scheme != "s3":
+    if scheme not in _BUCKETS:
         return
-    if not _BUCKET.fullmatch(authority):
+    pattern, example = _BUCKETS[scheme]
+    if not pattern.fullmatch(authority):
+        raise InvalidRequestError(f"location {location!r} names no bucket: write {example}")
+    if scheme == "abfss" and "\\" in path:
         raise InvalidRequestError(
-            f"location {location!r} names no bucket: write s3://<bucket>/<path>, without user or port"
+            f"location {location!r} holds a backslash, which Azure makes a slash: write it without"
         )
     if "//" in f"/{path.rstrip('/')}":
         raise InvalidRequestError(
@@ -94,7 +115,7 @@ def _split(location: str) -> tuple[str, str, str]:
     authority, _, path = rest.partition("/")
     if match[2] is None or not authority:
         raise InvalidRequestError(f"location {location!r} names no bucket: write {scheme}://<bucket>/<path>")
-    return scheme, authority, path
+    return scheme, _HOST_OF_BLOBS.sub(r"\1.dfs.", authority.lower()) if scheme == "abfss" else authority, path
 
 
 def _parse_file_path(location: str, rest: str, *, has_authority: bool) -> str:

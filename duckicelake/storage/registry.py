@@ -1,16 +1,37 @@
 """Choose the store of a location by its scheme."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from time import time_ns
+from typing import Final, TypeVar
 
 from duckicelake.errors import InvalidRequestError, InvalidSettingsError
+from duckicelake.storage.azure import AzureOptions, AzureStore
+from duckicelake.storage.bucket_store import BucketStore
+from duckicelake.storage.gcs import GcsOptions, GcsStore
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.protocol import NewObject, ObjectStore, StoredFile, unwrap
 from duckicelake.storage.s3 import S3Options, S3Store
 
-_SCHEME_EXAMPLES: Final = {"file": "an absolute path or file:///<path>", "s3": "s3://<bucket>/<path>"}
+B = TypeVar("B", bound=BucketStore)
+_SCHEME_EXAMPLES: Final = {
+    "file": "an absolute path or file:///<path>",
+    "s3": "s3://<bucket>/<path>",
+    "gs": "gs://<bucket>/<path>",
+    "abfss": "abfss://<container>@<account>.dfs.core.windows.net/<path>",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Settings of each kind of store. clock: epoch milliseconds."""
+
+    s3: S3Options = field(default_factory=S3Options)
+    gcs: GcsOptions = field(default_factory=GcsOptions)
+    azure: AzureOptions = field(default_factory=AzureOptions)
+    clock: Callable[[], int] = field(default=lambda: time_ns() // 1_000_000)
 
 
 class SchemeStore:
@@ -84,7 +105,7 @@ class SchemeStore:
             store.close()
 
 
-def open_store(warehouse: str, *allowed: str, s3: S3Options | None = None) -> ObjectStore:
+def open_store(warehouse: str, *allowed: str, options: StoreOptions | None = None) -> ObjectStore:
     """Open the store of a warehouse and its allowed locations; close it after use.
 
     Raises:
@@ -94,15 +115,23 @@ def open_store(warehouse: str, *allowed: str, s3: S3Options | None = None) -> Ob
     roots: dict[str, str] = {}
     for name, root in (("warehouse", warehouse), *(("allowed location", root) for root in allowed)):
         roots.setdefault(_parse_scheme(name, root), root)
-    stores = {scheme: _open_scheme(scheme, root, s3 or S3Options()) for scheme, root in roots.items()}
+    stores = {scheme: _OPENERS[scheme](root, options or StoreOptions()) for scheme, root in roots.items()}
     return SchemeStore(stores) if len(stores) > 1 else next(iter(stores.values()))
 
 
-def find_s3_store(store: ObjectStore, locations: tuple[str, ...]) -> S3Store | None:
-    """Return the part of a store that is in S3, if any."""
+_OPENERS: Final[Mapping[str, Callable[[str, StoreOptions], ObjectStore]]] = {
+    "file": lambda root, _: LocalStore(Path(canonicalize(root).removeprefix("file://"))),
+    "s3": lambda root, options: S3Store(root, options.s3),
+    "gs": lambda root, options: GcsStore(root, options.gcs, options.clock),
+    "abfss": lambda root, options: AzureStore(root, options.azure, options.clock),
+}
+
+
+def find_bucket_store(store: ObjectStore, locations: tuple[str, ...], kind: type[B]) -> B | None:
+    """Return the part of a store that is of a kind, if any."""
     whole = unwrap(store)
     parts = (whole.find_store(location) if isinstance(whole, SchemeStore) else whole for location in locations)
-    return next((part for part in parts if isinstance(part, S3Store)), None)
+    return next((part for part in parts if isinstance(part, kind)), None)
 
 
 def _parse_scheme(name: str, root: str) -> str:
@@ -117,7 +146,3 @@ def _parse_scheme(name: str, root: str) -> str:
             f"{name} {root!r}: {scheme} isn't supported. Write {' or '.join(_SCHEME_EXAMPLES.values())}"
         )
     return scheme
-
-
-def _open_scheme(scheme: str, root: str, s3: S3Options) -> ObjectStore:
-    return S3Store(root, s3) if scheme == "s3" else LocalStore(Path(canonicalize(root).removeprefix("file://")))

@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from duckicelake.extras import DeferredModule
+from duckicelake.storage.connections import ConnectionLimits
 
 if TYPE_CHECKING:
     from botocore import exceptions as boto_errors
-    from botocore import httpsession as boto_http
     from botocore.credentials import Credentials
     from obstore import store as obstore_stores
-    from obstore.store import ClientConfig, S3Credential
+    from obstore.store import S3Credential
     from types_boto3_s3 import S3Client
 else:
-    boto_errors, boto_http = DeferredModule("botocore.exceptions"), DeferredModule("botocore.httpsession")
-    obstore_stores = DeferredModule("obstore.store")
+    boto_errors, obstore_stores = DeferredModule("botocore.exceptions"), DeferredModule("obstore.store")
 
-USER_AGENT: Final = "duckicelake"
 _EXPRESS_SUFFIX: Final = "--x-s3"
 """Suffix of directory buckets, for which S3 gives keys of their own."""
 _MAX_STORES: Final = 256
-_SLOW_BYTES_PER_SECOND: Final = 64 << 10
-"""The slowest upload that is waited for: a store is silent while it receives a file."""
-_MAX_TIMEOUT: Final = timedelta(hours=1)
 _KEY_LIFETIME: Final = timedelta(minutes=6)
 """obstore renews keys five minutes before they expire, so once a minute here. boto3's keys hold ten at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """Timeouts for connecting and for a silent store, and the number of kept connections."""
-
-    connect_seconds: float
-    read_seconds: float
-    connections: int
-
-    def upload_seconds(self, sent_bytes: int) -> float:
-        """Return the timeout for a store that receives so many bytes, in steps of powers of two."""
-        steps = int(sent_bytes / _SLOW_BYTES_PER_SECOND / self.read_seconds).bit_length()
-        return self.read_seconds * (1 << steps)
 
 
 class Buckets:
@@ -136,7 +115,9 @@ class Buckets:
             s3_express=bucket.endswith(_EXPRESS_SUFFIX),
             conditional_put="etag",
             disable_bulk_delete=True,  # some stores don't have it, and it answers 200 for a refused key
-            client_options=self._client_options(read_seconds, is_secure=address.startswith("https:")),
+            client_options=self._limits.build_client(
+                read_seconds, self._certificates, self._proxy, is_secure=address.startswith("https:")
+            ),
             retry_config={"max_retries": 0},
         )
 
@@ -153,29 +134,3 @@ class Buckets:
         """Return boto3's address of the bucket's objects."""
         signed = self._open_client(region).generate_presigned_url("head_object", {"Bucket": bucket, "Key": "k"})
         return signed.partition("?")[0].removesuffix("/k")
-
-    def _client_options(self, read_seconds: float, *, is_secure: bool) -> ClientConfig:
-        options: ClientConfig = {
-            "allow_http": True,
-            "allow_invalid_certificates": False,
-            "connect_timeout": timedelta(seconds=self._limits.connect_seconds),
-            "read_timeout": timedelta(seconds=read_seconds),
-            "timeout": _MAX_TIMEOUT,
-            "pool_max_idle_per_host": str(self._limits.connections),
-            "user_agent": USER_AGENT,
-        }
-        if self._proxy is not None:
-            options["proxy_url"] = self._proxy
-        trusted = self._certificates or boto_http.get_cert_path(verify=True)
-        if is_secure and trusted is not None:
-            options["root_certificate"] = _read_certificates(Path(trusted))
-        return options
-
-
-def _read_certificates(path: Path) -> bytes:
-    """Read a file of certificates, or all files of a folder. Raises ValueError if there is none."""
-    try:
-        files = sorted(filter(Path.is_file, path.iterdir())) if path.is_dir() else [path]
-        return b"\n".join(file.read_bytes() for file in files)
-    except OSError as error:
-        raise ValueError(f"certificates {path} can't be read: {error.strerror}") from error

@@ -1,9 +1,8 @@
 """Translate what obstore and boto3 raise into the error tree; messages never contain keys."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from duckicelake.errors import (
     CatalogError,
@@ -14,12 +13,17 @@ from duckicelake.errors import (
     UnavailableError,
 )
 from duckicelake.extras import DeferredModule
+from duckicelake.storage.failed_requests import (
+    CERTIFICATE_REASON,
+    MISPLACED_CODES,
+    REDIRECT_STATUSES,
+    RequestFailedError,
+)
 
 if TYPE_CHECKING:
     from botocore import exceptions as boto_errors
-    from obstore import exceptions as obstore_errors
 else:
-    boto_errors, obstore_errors = DeferredModule("botocore.exceptions"), DeferredModule("obstore.exceptions")
+    boto_errors = DeferredModule("botocore.exceptions")
 
 _BAD_NAME_CODES: Final = frozenset(
     {
@@ -41,66 +45,6 @@ _ADVICE: Final = {
     "RequestTimeTooSkewed": "this machine's clock is wrong: set it",
     "SignatureDoesNotMatch": "the secret isn't the access key's: correct DUCKICELAKE_S3_SECRET_ACCESS_KEY",
 }
-_MISPLACED_CODES: Final = frozenset(
-    {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"}
-)
-_REDIRECT_STATUSES: Final = frozenset({301, 302, 307, 308})
-_BUSY_CODES: Final = frozenset({"RequestTimeout", "RequestTimeoutException", "SlowDown", "Throttling"})
-_BUSY_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
-_ANSWER_PATTERN: Final = re.compile(
-    r"Error performing (?P<method>\S+) \S+ in \S+ +- (?:"
-    r"Server returned non-2xx status code: (?P<status>\d{3})[^:\n]*:"
-    r"(?: <(?:(?!\nDebug source:).)*?<Code>(?P<code>[A-Za-z0-9.]+)</Code>)?"
-    r"(?:(?:(?!\nDebug source:).)*?<Region>(?P<region>[a-z0-9-]+)</Region>)?"
-    r"|(?P<redirect>Received redirect without LOCATION))",
-    re.DOTALL,
-)
-"""What obstore writes about an answer. The path before it and the store's XML behind it may contain a client's text."""
-
-_KIND_PATTERN: Final = re.compile(r"HttpError \{\s+kind: (\w+)")
-_CERTIFICATE_REASON: Final = "certificate"
-_CAUSE_PATTERN: Final = re.compile(r'"([^"\n]+)"')
-
-
-class RequestFailedError(Exception):
-    """obstore's request failed.
-
-    Attributes:
-        method: of HTTP.
-        status: None without an answer.
-        code: the store's word for the reason, empty without one.
-        region: the bucket's region, if the store names it.
-        reason: why there is no answer.
-
-    """
-
-    def __init__(self, method: str, status: int | None, code: str, region: str | None, reason: str) -> None:
-        super().__init__(f"{method} {status} {code}")
-        self.method, self.status, self.code, self.region, self.reason = method, status, code, region, reason
-
-    @classmethod
-    def from_obstore(cls, error: Exception, key: str) -> Self:
-        """Read what an error of obstore says of a request about a key."""
-        text = str(error)
-        start = (
-            0 if isinstance(error, obstore_errors.GenericError) else text.find(key) + len(key)
-        )  # others name the key first
-        found = _ANSWER_PATTERN.search(text, start)
-        if found is None:
-            return cls("", None, "", None, _summarize_cause(text))
-        status = 301 if found["redirect"] else int(found["status"])
-        return cls(found["method"], status, found["code"] or "", found["region"], "")
-
-    @property
-    def is_misplaced(self) -> bool:
-        """Whether the bucket may be in another region."""
-        is_unexplained = (self.method, self.status) == ("HEAD", 400)
-        return is_unexplained or self.code in _MISPLACED_CODES or self.status in _REDIRECT_STATUSES
-
-    @property
-    def is_temporary(self) -> bool:
-        """Whether the same request may succeed soon."""
-        return self.status is None or self.status in _BUSY_STATUSES or self.code in _BUSY_CODES
 
 
 @contextmanager
@@ -152,7 +96,7 @@ def translate_settings_errors() -> Iterator[None]:
 def _translate_failure(location: str, endpoint: str | None, failure: RequestFailedError) -> CatalogError:
     if failure.status is not None:
         return _translate_answer(location, endpoint, failure.status, failure.code, is_object=failure.method != "PUT")
-    if failure.reason == _CERTIFICATE_REASON:
+    if failure.reason == CERTIFICATE_REASON:
         return UnavailableError(f"{location}: {_describe_store(endpoint)} has no TLS certificate that is trusted here")
     return UnavailableError(f"{location}: {_describe_store(endpoint)} doesn't answer ({failure.reason})")
 
@@ -172,9 +116,9 @@ def _translate_answer(
         return StoreDeniedError(f"{location}: access denied ({shown}): {_ADVICE.get(code, _ADVICE['AccessDenied'])}")
     if code in _BAD_NAME_CODES:
         return InvalidRequestError(f"{location} isn't a usable name of a file in S3 ({code})")
-    if code in _MISPLACED_CODES or status == 301:
+    if code in MISPLACED_CODES or status == 301:
         return UnavailableError(f"{location}: its bucket is in another region ({shown}): correct DUCKICELAKE_S3_REGION")
-    if status in _REDIRECT_STATUSES:
+    if status in REDIRECT_STATUSES:
         return _build_redirected(location, endpoint)
     return UnavailableError(f"{location}: the store answers {status} ({shown})")
 
@@ -188,14 +132,3 @@ def _build_redirected(location: str, endpoint: str | None) -> UnavailableError:
 
 def _describe_store(endpoint: str | None) -> str:
     return f"the store at {endpoint}" if endpoint else "S3"
-
-
-def _summarize_cause(text: str) -> str:
-    """Return what a message of obstore's says about a missing answer: `timeout`, `connect: tcp connect error: …`."""
-    kind = _KIND_PATTERN.search(text)
-    if kind is not None and "InvalidCertificate" in text[kind.end() :]:
-        return _CERTIFICATE_REASON
-    if kind is None:
-        return text.partition("\n")[0].rpartition(" - ")[2]
-    causes = _CAUSE_PATTERN.findall(text, kind.end())
-    return ": ".join((kind[1].lower(), *causes))

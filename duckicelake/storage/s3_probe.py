@@ -9,12 +9,14 @@ from uuid import uuid4
 
 from duckicelake.errors import AlreadyExistsError, CatalogError, StoreDeniedError, UnavailableError
 from duckicelake.extras import DeferredModule
+from duckicelake.storage.bucket_store import BucketStore
+from duckicelake.storage.folder import parse_folder
 from duckicelake.storage.s3 import S3Store, parse_s3_location
 from duckicelake.storage.s3_errors import translate_s3_errors
 from duckicelake.storage.s3_requests import SignatureRequest
-from duckicelake.storage.session_policy import parse_folder
 from duckicelake.storage.signer import Signer
-from duckicelake.storage.vendor import S3Keys, Vendor
+from duckicelake.storage.sts_vendor import S3Keys
+from duckicelake.storage.vendor import Vendor
 
 if TYPE_CHECKING:
     from botocore import awsrequest as boto_requests
@@ -50,7 +52,7 @@ class ProbeResult:
     advice: str = ""
 
 
-def try_warehouse(store: S3Store) -> ProbeResult:
+def try_warehouse(store: BucketStore) -> ProbeResult:
     """Probe list, write, read and delete at the store's root."""
     listed = try_listing(store, store.root)
     if listed.advice:
@@ -62,18 +64,16 @@ def try_warehouse(store: S3Store) -> ProbeResult:
     return ProbeResult(f"{store.root} is readable and writable, lists its files and {conditions}")
 
 
-def try_listing(store: S3Store, root: str) -> ProbeResult:
+def try_listing(store: BucketStore, root: str) -> ProbeResult:
     """Probe listing below a location."""
-    bucket, prefix = parse_s3_location(f"{root}/x")
     try:
-        with translate_s3_errors(root, store.options.endpoint):
-            store.client.list_objects_v2(Bucket=bucket, Prefix=prefix.removesuffix("x"), MaxKeys=1)
+        store.try_list(root)
     except CatalogError as error:
         return _build_failure(error, _LISTING_ADVICE)
     return ProbeResult(f"{root} lists its files")
 
 
-def _write_and_delete(store: S3Store, location: str) -> str:
+def _write_and_delete(store: BucketStore, location: str) -> str:
     """Probe writes, reads and deletes; describe what the store does with a conditional write.
 
     Every result is fine: two files of one name have the same content.
@@ -112,7 +112,9 @@ def try_vending(store: S3Store, vendor: Vendor) -> ProbeResult:
     outside = f"{root}/in2/file"
     try:
         store.write(outside, b"1")
-        with _open_client(store, vending.vended[0].keys) as client:
+        keys = vending.vended[0].keys
+        assert isinstance(keys, S3Keys)
+        with _open_client(store, keys) as client:
             return _probe_keys(client, f"{root}/in/file", outside)
     finally:
         store.delete(outside)

@@ -1,13 +1,11 @@
 """PURE. IAM session policies that narrow temporary keys down to some folders of S3."""
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from duckicelake.errors import InvalidRequestError
-from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.folder import StoreFolder
 
 MAX_POLICY_CHARACTERS: Final = 2048
 """AWS's limit for an inline session policy."""
@@ -23,55 +21,22 @@ WRITE_ACTIONS: Final = (
     "s3:ListMultipartUploadParts",
 )
 """Clients delete what they wrote for a commit that failed, and the files of snapshots that they expire."""
-_POLICY_PATTERN: Final = re.compile(r"[*?$]")
-
-
-@dataclass(frozen=True, slots=True)
-class S3Folder:
-    """A folder of S3. location: as clients spell it, with a trailing slash."""
-
-    location: str
-    is_writable: bool = False
-
-    @property
-    def bucket(self) -> str:
-        return _split_location(self.location)[0]
-
-    @property
-    def key(self) -> str:
-        """The prefix of keys below the folder: ends in a slash, or is empty for the whole bucket."""
-        return _split_location(self.location)[1]
-
-    def holds(self, bucket: str, key: str) -> bool:
-        """Return whether an object of that key lies below."""
-        return bucket == self.bucket and key.startswith(self.key) and key != self.key
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyScope:
     """Folders that one policy covers."""
 
-    folders: tuple[S3Folder, ...]
+    folders: tuple[StoreFolder, ...]
     policy: str
 
 
-def parse_folder(location: str, *, is_writable: bool = False) -> S3Folder | None:
-    """Parse a location into a folder; None unless it lies in S3 and a policy can name it."""
-    try:
-        is_s3 = canonicalize(location).startswith("s3://")
-    except InvalidRequestError:
-        return None
-    if not is_s3 or _POLICY_PATTERN.search(location):
-        return None
-    return S3Folder(location.rstrip("/") + "/", is_writable)
-
-
 def build_scopes(
-    folders: Sequence[S3Folder], *, partition: str = "aws", most: int = MAX_POLICY_CHARACTERS
-) -> tuple[tuple[PolicyScope, ...], tuple[S3Folder, ...]]:
+    folders: Sequence[StoreFolder], *, partition: str = "aws", most: int = MAX_POLICY_CHARACTERS
+) -> tuple[tuple[PolicyScope, ...], tuple[StoreFolder, ...]]:
     """Return (as few policies as cover the folders, in order; folders that none can cover)."""
     scopes: list[PolicyScope] = []
-    uncovered: list[S3Folder] = []
+    uncovered: list[StoreFolder] = []
     for folder in folders:
         wider = _build_scope((*scopes[-1].folders, folder) if scopes else (folder,), partition)
         alone = _build_scope((folder,), partition)
@@ -84,7 +49,7 @@ def build_scopes(
     return tuple(scopes), tuple(uncovered)
 
 
-def build_session_policy(folders: Iterable[S3Folder], *, partition: str = "aws") -> str:
+def build_session_policy(folders: Iterable[StoreFolder], *, partition: str = "aws") -> str:
     """Build the policy as compact ASCII JSON. partition: the first word after `arn:` of the cloud's names."""
     given = tuple(folders)
     written = [folder for folder in given if folder.is_writable]
@@ -97,16 +62,16 @@ def build_session_policy(folders: Iterable[S3Folder], *, partition: str = "aws")
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
 
 
-def _build_scope(folders: tuple[S3Folder, ...], partition: str) -> PolicyScope:
+def _build_scope(folders: tuple[StoreFolder, ...], partition: str) -> PolicyScope:
     return PolicyScope(folders, build_session_policy(folders, partition=partition))
 
 
-def _allow_objects(actions: Sequence[str], folders: Sequence[S3Folder], partition: str) -> dict[str, object]:
+def _allow_objects(actions: Sequence[str], folders: Sequence[StoreFolder], partition: str) -> dict[str, object]:
     resources = sorted({f"arn:{partition}:s3:::{folder.bucket}/{folder.key}*" for folder in folders})
     return {"Effect": "Allow", "Action": _unwrap_single(actions), "Resource": _unwrap_single(resources)}
 
 
-def _allow_listing(bucket: str, folders: Iterable[S3Folder], partition: str) -> dict[str, object]:
+def _allow_listing(bucket: str, folders: Iterable[StoreFolder], partition: str) -> dict[str, object]:
     """Allow listings of a folder's prefix. `*` also matches nothing, so the folder itself is covered."""
     prefixes = sorted({f"{folder.key}*" for folder in folders if folder.bucket == bucket})
     return {
@@ -119,8 +84,3 @@ def _allow_listing(bucket: str, folders: Iterable[S3Folder], partition: str) -> 
 
 def _unwrap_single(values: Sequence[str]) -> object:
     return values[0] if len(values) == 1 else list(values)
-
-
-def _split_location(location: str) -> tuple[str, str]:
-    bucket, _, key = canonicalize(location).removeprefix("s3://").partition("/")
-    return bucket, f"{key}/" if key else ""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from duckicelake.errors import ForbiddenError, UnavailableError
 from duckicelake.extras import DeferredModule
+from duckicelake.storage.folder import StoreFolder
 from duckicelake.storage.s3_requests import CheckedRequest, ObjectAccess, SignatureRequest, check_request
-from duckicelake.storage.session_policy import S3Folder
-from duckicelake.storage.vendor import FolderKeys, S3Keys, VendedKeys, Vendor
+from duckicelake.storage.sts_vendor import S3Keys
+from duckicelake.storage.vendor import FolderKeys, VendedKeys, Vendor
 
 if TYPE_CHECKING:
     import boto3
@@ -37,7 +38,7 @@ class ServerKeys:
 
     current: Callable[[], S3Keys | None]
 
-    def vend(self, holder: str, folders: Sequence[S3Folder], most_seconds: int | None = None) -> VendedKeys:  # noqa: ARG002
+    def vend(self, holder: str, folders: Sequence[StoreFolder], most_seconds: int | None = None) -> VendedKeys:  # noqa: ARG002
         keys = self.current()
         if keys is None:
             raise UnavailableError("the server has no keys for S3 to sign with")
@@ -59,7 +60,7 @@ class Signer:
     endpoint: str | None
     is_path_style: bool = False
 
-    def sign(self, asked: SignatureRequest, holder: str, folders: Sequence[S3Folder]) -> SignedRequest:
+    def sign(self, asked: SignatureRequest, holder: str, folders: Sequence[StoreFolder]) -> SignedRequest:
         """Sign a request that the folders allow. Raises ForbiddenError, InvalidRequestError, UnavailableError."""
         examined = self.check(asked)
         for touch in examined.touches:
@@ -67,6 +68,7 @@ class Signer:
                 raise ForbiddenError(_explain_refusal(touch))
         for vended in self.vendor.vend(holder, folders).vended:
             if all(any(_allows(folder, touch) for folder in vended.folders) for touch in examined.touches):
+                assert isinstance(vended.keys, S3Keys)
                 return self._sign_checked(examined, vended.keys)
         raise ForbiddenError("the request touches folders that no single key reaches: send one request for each folder")
 
@@ -89,7 +91,7 @@ def _build_auth(keys: S3Keys, region: str, digest: str) -> boto_auth.S3SigV4Auth
     return auth
 
 
-def _allows(folder: S3Folder, touch: ObjectAccess) -> bool:
+def _allows(folder: StoreFolder, touch: ObjectAccess) -> bool:
     if touch.lists:
         return touch.bucket == folder.bucket and touch.key.startswith(folder.key)
     return folder.holds(touch.bucket, touch.key) and (folder.is_writable or not touch.writes)

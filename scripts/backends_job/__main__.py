@@ -5,6 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from scripts.backends_job import azurite, fake_gcs
 from scripts.backends_job.minio import program, say
 from scripts.backends_job.processes import BackendError
 from scripts.backends_job.stack import down, status, up
@@ -41,7 +42,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     starting.add_argument("--s3-port", type=int, metavar="N", help="default: the one of before, or a free one")
     stopping = commands.add_parser("down", help="stop what `up` started, and nothing else")
     asking = commands.add_parser("status", help="say what runs; exit with 1 unless all does")
-    commands.add_parser("build", help="have MinIO on this machine, built if need be, and say where it is")
+    building = commands.add_parser("build", help="have MinIO on this machine, built if need be, and say where it is")
+    building.add_argument("--stores", action="store_true", help="also those that take Google's and Azure's requests")
     for command in (starting, stopping, asking):
         command.add_argument(
             "--folder", type=Path, default=DEFAULT_FOLDER, metavar="DIR", help="where all of it is (build/backends)"
@@ -71,8 +73,11 @@ def run_status(options: argparse.Namespace) -> int:
     return 0 if all(where.startswith("runs") for where in report.values()) else 1
 
 
-def run_build(_: argparse.Namespace) -> int:
+def run_build(options: argparse.Namespace) -> int:
     say(f"MinIO is {program()}")
+    if options.stores:
+        say(f"fake-gcs-server is {fake_gcs.program()}")
+        say(f"Azurite is {azurite.program()}")
     return 0
 
 

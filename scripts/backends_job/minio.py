@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,37 +76,50 @@ class MinioServer(Server):
 def program() -> Path:
     """The MinIO binary; built if there is none, once even if several ask at the same time."""
     on_path = shutil.which("minio")
-    if on_path:
-        return Path(on_path)
+    return Path(on_path) if on_path else built("minio", _build)
+
+
+def built(name: str, build: Callable[[Path], None]) -> Path:
+    """What is kept under the home folder by this name; `build` makes it, in a folder of its own, if it isn't there."""
     folder = Path.home() / ".cache" / "duckicelake" / "bin"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        built = folder / "minio"
-        if not built.exists():
-            _build(folder)
-    return built
+        if not (folder / name).exists():
+            build(folder)
+    return folder / name
 
 
-def _build(folder: Path) -> None:
+def find_go(server: str) -> str:
+    """Go's command; BackendError without it."""
     go = shutil.which("go")
     if go is None:
         raise BackendError(
-            "MinIO, the S3 server, is neither installed nor can it be built, for which Go is missing. Put `minio` on "
-            "the PATH, or install Go 1.24 or newer (Debian and Ubuntu: apt-get install golang, macOS: brew install go)"
+            f"{server} is neither installed nor can it be built, for which Go is missing. Put it on the PATH, or "
+            "install Go 1.25 or newer (Debian and Ubuntu: apt-get install golang, macOS: brew install go)"
         )
+    return go
+
+
+def _build(folder: Path) -> None:
+    go = find_go("MinIO, the S3 server,")
     say(f"building MinIO with {go}, about 3 minutes; it is kept in {folder}")
-    command = [go, "install", "-trimpath", "-ldflags=-s -w", f"{PACKAGE}@{VERSION}"]
-    built = subprocess.run(
+    environment = {"GOBIN": str(folder), "GOFLAGS": "-modcacherw"}
+    run_build([go, "install", "-trimpath", "-ldflags=-s -w", f"{PACKAGE}@{VERSION}"], folder, environment)
+
+
+def run_build(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    """Run a command that builds a server; BackendError if it fails."""
+    done = subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "GOBIN": str(folder), "GOFLAGS": "-modcacherw"},
+        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
         check=False,
     )
-    if built.returncode:
-        raise BackendError(f"building MinIO failed, as said above: {' '.join(command)}")
+    if done.returncode:
+        raise BackendError(f"building failed, as said above: {' '.join(command)}")
 
 
 def say(text: str) -> None:

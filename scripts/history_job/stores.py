@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from duckicelake.storage.protocol import ObjectStore
-from duckicelake.storage.registry import open_store
+from duckicelake.storage.registry import StoreOptions, open_store
 from duckicelake.storage.s3 import S3Options
 from scripts.backends_job.minio import BUCKET, Minio, create_bucket, running_minio
 from scripts.history_job.proxy import Plan, Proxy, running
@@ -44,7 +44,7 @@ def s3(folder: Path, plan: Plan) -> Iterator[Storage]:
             access_key_id=minio.access_key,
             secret_access_key=minio.secret_key,
         )
-        store = open_store(f"s3://{BUCKET}", s3=options)
+        store = open_store(f"s3://{BUCKET}", options=StoreOptions(s3=options))
         stack.callback(store.close)
         yield Storage(store, _settings(minio, proxy), _pyiceberg(minio), (_secret(minio),), proxy)
 

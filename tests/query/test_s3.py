@@ -26,7 +26,7 @@ from duckicelake.query.reach import build_secrets
 from duckicelake.query.worker import open_lake
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
-from duckicelake.storage.vendor import S3Keys, StaticVendor
+from duckicelake.storage.sts_vendor import S3Keys, StaticVendor
 from scripts.backends_job.minio import create_bucket
 from tests.support.backends import Bucket
 from tests.support.logins import SECRET, Server, bearing, token

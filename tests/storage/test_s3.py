@@ -22,7 +22,7 @@ from duckicelake.errors import (
     UnavailableError,
 )
 from duckicelake.storage.local import LocalStore
-from duckicelake.storage.registry import SchemeStore, open_store
+from duckicelake.storage.registry import SchemeStore, StoreOptions, open_store
 from duckicelake.storage.s3 import S3Options, S3Store, parse_s3_location
 from duckicelake.storage.s3_errors import translate_s3_errors
 from duckicelake.storage.s3_probe import ProbeResult, try_listing, try_warehouse
@@ -272,7 +272,7 @@ def test_threads_share_a_store_without_waiting_for_each_other(bucket: Bucket) ->
 
 @pytest.mark.parametrize(("warehouse", "scheme"), [("{local}", "file"), ("file:{local}", "file"), ("s3a://b/wh", "s3")])
 def test_warehouse_decides_which_store_it_is(tmp_path: Path, warehouse: str, scheme: str) -> None:
-    with closing(open_store(warehouse.format(local=tmp_path), s3=NOWHERE)) as store:
+    with closing(open_store(warehouse.format(local=tmp_path), options=StoreOptions(s3=NOWHERE))) as store:
         assert isinstance(store, S3Store if scheme == "s3" else LocalStore)
         wrong = "s3://b/x" if scheme == "file" else str(tmp_path / "x")
         for act in (store.read, store.exists, store.delete, store.local_path, lambda name: store.write(name, b"1")):
@@ -283,7 +283,7 @@ def test_warehouse_decides_which_store_it_is(tmp_path: Path, warehouse: str, sch
 
 def test_allowed_location_of_another_scheme_is_served_too(bucket: Bucket, tmp_path: Path) -> None:
     for roots in ((bucket.uri, str(tmp_path)), (str(tmp_path), bucket.uri)):
-        with closing(open_store(*roots, s3=bucket.options())) as store:
+        with closing(open_store(*roots, options=StoreOptions(s3=bucket.options()))) as store:
             assert isinstance(store, SchemeStore)
             store.check()
             for number, root in enumerate((f"file://{tmp_path}", bucket.uri)):
@@ -302,13 +302,15 @@ def test_allowed_location_of_another_scheme_is_served_too(bucket: Bucket, tmp_pa
                 assert not store.exists(f"{root}/x")
 
 
-@pytest.mark.parametrize("warehouse", ["gs://bucket/wh", "hdfs://x/y", "relative", "", "s3://", "s3://u:p@host/x"])
+@pytest.mark.parametrize(
+    "warehouse", ["gs://BUCKET/wh", "abfss://x/y", "hdfs://x/y", "relative", "", "s3://", "s3://u:p@host/x"]
+)
 def test_other_warehouses_are_refused_naming_what_is_supported(warehouse: str) -> None:
     with pytest.raises(InvalidSettingsError, match=r"file:///<path> or s3://<bucket>/<path>") as caught:
-        open_store(warehouse, s3=NOWHERE)
+        open_store(warehouse, options=StoreOptions(s3=NOWHERE))
     assert repr(warehouse) in str(caught.value)
     with pytest.raises(InvalidSettingsError, match="allowed location"):
-        open_store("/local", warehouse, s3=NOWHERE)
+        open_store("/local", warehouse, options=StoreOptions(s3=NOWHERE))
 
 
 def test_examination_of_a_fine_bucket_leaves_nothing(bucket: Bucket) -> None:

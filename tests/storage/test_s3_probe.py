@@ -7,10 +7,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from duckicelake.errors import UnavailableError
+from duckicelake.storage.folder import StoreFolder
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.s3_probe import try_vending
-from duckicelake.storage.session_policy import S3Folder
-from duckicelake.storage.vendor import S3Keys, StaticVendor, StsRole, StsVendor, VendedKeys, open_sts_client
+from duckicelake.storage.sts_vendor import S3Keys, StaticVendor, StsRole, StsVendor, open_sts_client
+from duckicelake.storage.vendor import VendedKeys
 from tests.support.backends import Bucket
 
 
@@ -40,8 +41,8 @@ def test_keys_that_no_policy_narrows_are_noticed(bucket: Bucket, store: S3Store)
 
 def test_keys_that_reach_nothing_are_noticed(bucket: Bucket, store: S3Store) -> None:
     class Elsewhere:
-        def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:  # noqa: ARG002
-            return sts_of(bucket, store).vend(holder, [S3Folder(f"{bucket.uri}/elsewhere/", is_writable=True)])
+        def vend(self, holder: str, folders: Sequence[StoreFolder]) -> VendedKeys:  # noqa: ARG002
+            return sts_of(bucket, store).vend(holder, [StoreFolder(f"{bucket.uri}/elsewhere/", is_writable=True)])
 
     tried = try_vending(store, Elsewhere())
     assert "only takes away" in tried.advice
@@ -49,7 +50,7 @@ def test_keys_that_reach_nothing_are_noticed(bucket: Bucket, store: S3Store) -> 
 
 def test_sts_that_refuses_is_noticed_with_its_reason(store: S3Store) -> None:
     class Refusing:
-        def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:  # noqa: ARG002
+        def vend(self, holder: str, folders: Sequence[StoreFolder]) -> VendedKeys:  # noqa: ARG002
             cause = ClientError({"Error": {"Code": "AccessDenied", "Message": "user/server may not"}}, "AssumeRole")
             raise UnavailableError("no keys") from cause
 

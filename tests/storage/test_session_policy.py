@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duckicelake.storage.folder import StoreFolder, parse_folder
 from duckicelake.storage.session_policy import (
     MAX_POLICIES,
     MAX_POLICY_CHARACTERS,
     WRITE_ACTIONS,
-    S3Folder,
     build_scopes,
     build_session_policy,
-    parse_folder,
 )
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/*?$#[]", exclude_categories=("Cc", "Cs")), min_size=1)
@@ -40,7 +39,7 @@ def many(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-def folders(*locations: str, write: bool = False) -> list[S3Folder]:
+def folders(*locations: str, write: bool = False) -> list[StoreFolder]:
     return [folder for location in locations if (folder := parse_folder(location, is_writable=write)) is not None]
 
 

@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from duckicelake.errors import ForbiddenError, UnavailableError
+from duckicelake.storage.folder import StoreFolder, parse_folder
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.s3_probe import obeys_unsigned_headers
 from duckicelake.storage.s3_requests import SignatureRequest
-from duckicelake.storage.session_policy import S3Folder, parse_folder
 from duckicelake.storage.signer import ServerKeys, SignedRequest, Signer, read_server_keys
-from duckicelake.storage.vendor import StsRole, StsVendor, open_sts_client
+from duckicelake.storage.sts_vendor import StsRole, StsVendor, open_sts_client
 from tests.support.backends import Bucket
 
 OWN, SIBLING, LAKE, OTHER = "data/ns/orders-1", "data/ns/orders-12", "ducklake/main/orders", "ducklake/main/orders2"
@@ -41,7 +41,7 @@ def signer(request: pytest.FixtureRequest, filled: Bucket) -> Iterator[Signer]:
         yield Signer(vendor, filled.minio.region, filled.minio.endpoint)
 
 
-def folders(bucket: Bucket) -> list[S3Folder]:
+def folders(bucket: Bucket) -> list[StoreFolder]:
     own, lake = parse_folder(f"{bucket.uri}/{OWN}", is_writable=True), parse_folder(f"{bucket.uri}/{LAKE}")
     assert own is not None
     assert lake is not None
@@ -55,7 +55,7 @@ def md5(body: str) -> dict[str, str]:
 class Client:
     """Sends what it got signed."""
 
-    def __init__(self, signer: Signer, bucket: Bucket, reach: list[S3Folder]) -> None:
+    def __init__(self, signer: Signer, bucket: Bucket, reach: list[StoreFolder]) -> None:
         self.signer, self.bucket, self.reach = signer, bucket, reach
         self.base = f"{bucket.minio.endpoint}/{bucket.name}"
 

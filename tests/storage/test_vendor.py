@@ -13,16 +13,9 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from duckicelake.errors import UnavailableError
-from duckicelake.storage.session_policy import S3Folder, parse_folder
-from duckicelake.storage.vendor import (
-    S3Keys,
-    StaticVendor,
-    StsRole,
-    StsVendor,
-    VendedKeys,
-    build_session_name,
-    open_sts_client,
-)
+from duckicelake.storage.folder import StoreFolder, parse_folder
+from duckicelake.storage.sts_vendor import S3Keys, StaticVendor, StsRole, StsVendor, build_session_name, open_sts_client
+from duckicelake.storage.vendor import VendedKeys
 from scripts.backends_job.minio import Minio
 from tests.support.backends import Bucket
 
@@ -32,7 +25,7 @@ if TYPE_CHECKING:
 OWN, SIBLING, LAKE, OTHER = "data/ns/orders-1", "data/ns/orders-12", "ducklake/main/orders", "ducklake/main/orders2"
 
 
-def folder(location: str, *, write: bool = False) -> S3Folder:
+def folder(location: str, *, write: bool = False) -> StoreFolder:
     found = parse_folder(location, is_writable=write)
     assert found is not None
     return found

@@ -13,7 +13,7 @@ from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.storage.policy import LocationPolicy, canonicalize
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.signer import Signer
-from duckicelake.storage.vendor import StsRole, StsVendor, open_sts_client
+from duckicelake.storage.sts_vendor import StsRole, StsVendor, open_sts_client
 from tests.conftest import new_lake
 from tests.support.backends import Bucket
 

@@ -25,8 +25,8 @@ from duckicelake.lake.side_tables.locations import (
     read_shared_folders,
 )
 from duckicelake.properties import WRITE_FOLDERS
+from duckicelake.storage.folder import StoreFolder, parse_folder
 from duckicelake.storage.policy import canonicalize, is_within, list_prefixes
-from duckicelake.storage.session_policy import S3Folder, parse_folder
 
 MAX_FOLDERS: Final = 64
 _ANY_UUID: Final = "00000000"
@@ -82,7 +82,7 @@ def find_reach(
     principal, (namespace, name) = services.caller.principal, full_name
     wanted = Privilege.CREATE if table_id is None else WRITING
     may_write = principal.may_any(Capability.WRITE, wanted, namespace, name)
-    usable: list[S3Folder] = []
+    usable: list[StoreFolder] = []
     uncovered: list[str] = []
     for location in (*folders.own, *folders.elsewhere):
         is_writable = may_write and location in folders.written
@@ -140,7 +140,7 @@ def _usable(
     principal: Principal,
     *,
     is_writable: bool,
-) -> S3Folder | None:
+) -> StoreFolder | None:
     folder = parse_folder(location, is_writable=is_writable)
     if folder is None or not services.policy.holds(location) or not (is_own or _is_allowed(services, location)):
         return None

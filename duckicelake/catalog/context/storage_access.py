@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
-from duckicelake.storage.session_policy import S3Folder
+from duckicelake.storage.folder import StoreFolder
 from duckicelake.storage.signer import Signer
 from duckicelake.storage.vendor import Vendor
 
@@ -30,7 +30,7 @@ class TableFolders:
 class StorageReach:
     """The folders that a principal may use, of a table's; `uncovered` are those of its that it may not."""
 
-    folders: tuple[S3Folder, ...]
+    folders: tuple[StoreFolder, ...]
     uncovered: tuple[str, ...] = ()
 
 

@@ -2,7 +2,9 @@
 
 from urllib.parse import urlsplit
 
+from duckicelake.lake.ducklake.database import quote_literal
 from duckicelake.settings.model import Settings
+from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.s3_requests import DEFAULT_REGION
 
 ICEBERG_VERSION = "1.12.0"
@@ -36,7 +38,8 @@ catalog = load_catalog("lake", type="rest", uri="{uri}"{login if with_login else
 
 def build_duckdb_snippet(attach_source: str, secret: str = "") -> str:
     quoted = attach_source.replace("'", "''")
-    extensions = ("ducklake", "postgres", *(("httpfs",) if secret else ()))
+    reaching = "azure" if "TYPE azure" in secret else "httpfs"
+    extensions = ("ducklake", "postgres", *((reaching,) if secret else ()))
     lines = ("; ".join(f"INSTALL {name}" for name in extensions), secret, f"ATTACH '{quoted}' AS lake")
     return "\n".join(f"{line};" for line in lines if line)
 
@@ -65,6 +68,13 @@ def _build_token_uri(uri: str) -> str:
 
 def build_lake_secret(settings: Settings, data_path: str) -> str:
     """Build the statement by which DuckDB reads the files; empty if they are local."""
-    endpoint, region = settings.s3_public_endpoint or settings.s3_endpoint, settings.s3_region or DEFAULT_REGION
-    is_distant = data_path.startswith("s3")
-    return build_duckdb_secret(data_path, endpoint, region, settings.s3_path_style) if is_distant else ""
+    scheme = canonicalize(data_path).partition("://")[0]
+    if scheme == "s3":
+        endpoint, region = settings.s3_public_endpoint or settings.s3_endpoint, settings.s3_region or DEFAULT_REGION
+        return build_duckdb_secret(data_path, endpoint, region, settings.s3_path_style)
+    scope = quote_literal("/".join(data_path.split("/")[:3]))
+    if scheme == "gs":
+        return f"CREATE SECRET (TYPE gcs, KEY_ID '<key>', SECRET '<secret>', SCOPE {scope})"
+    if scheme == "abfss":
+        return f"CREATE SECRET (TYPE azure, CONNECTION_STRING '<connection string>', SCOPE {scope})"
+    return ""

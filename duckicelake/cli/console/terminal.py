@@ -83,10 +83,12 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def read_secret(what: str) -> str:
-    """Read a secret: the first line of stdin, or what is typed unseen. what: of the prompt."""
+def read_secret(what: str, *, has_lines: bool = False) -> str:
+    """Read a secret: the first line of stdin, or all of it, or what is typed unseen. what: of the prompt."""
     if sys.stdin.isatty():
         return str(typer.prompt(what, hide_input=True))
+    if has_lines:
+        return sys.stdin.read().strip()
     return sys.stdin.readline().rstrip("\r\n")
 
 

@@ -15,15 +15,17 @@ from duckicelake.cli.wiring.chosen_lake import reach_lake
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse
 from duckicelake.cli.wiring.services import open_lake_store
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
+from duckicelake.cli.wiring.store_options import build_store_options
 from duckicelake.errors import InvalidSettingsError, StoreDeniedError, UnavailableError
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.settings.model import Settings
+from duckicelake.storage.bucket_store import BucketStore
 from duckicelake.storage.protocol import ObjectStore
-from duckicelake.storage.registry import SchemeStore, find_s3_store
+from duckicelake.storage.registry import SchemeStore, find_bucket_store
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.s3_probe import ProbeResult, try_listing, try_vending, try_warehouse
-from duckicelake.storage.vendor import StsVendor
+from duckicelake.storage.sts_vendor import StsVendor
 
 
 def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
@@ -52,9 +54,9 @@ def _examine_store(services: Services, settings: Settings) -> Iterator[Finding]:
     """Examine the warehouse, and those allowed locations that are in S3."""
     store = services.store
     own, *allowed = (_select_store(store, root) for root in (find_warehouse(settings), *settings.allowed_locations))
-    yield _build_bucket_finding(try_warehouse(own[1])) if isinstance(own[1], S3Store) else examine_folder(services)
+    yield _build_bucket_finding(try_warehouse(own[1])) if isinstance(own[1], BucketStore) else examine_folder(services)
     for root, part in allowed:
-        if isinstance(part, S3Store):
+        if isinstance(part, BucketStore):
             yield _build_bucket_finding(try_listing(part, root))
     yield from _examine_access(store, settings)
 
@@ -62,11 +64,11 @@ def _examine_store(services: Services, settings: Settings) -> Iterator[Finding]:
 def _examine_access(store: ObjectStore, settings: Settings) -> Iterator[Finding]:
     """Examine the keys and signatures that clients get."""
     locations = (find_warehouse(settings), *settings.allowed_locations)
-    part = find_s3_store(store, locations)
+    part = find_bucket_store(store, locations, S3Store)
     if part is None:
         return
     try:
-        access = build_storage_access(settings, locations, part.options, read_clock_ms)
+        access = build_storage_access(settings, locations, build_store_options(settings))
         check_signing(access, part)
     except (InvalidSettingsError, UnavailableError, StoreDeniedError) as error:
         yield Finding("access", ok=False, detail=str(error), advice="correct the settings DUCKICELAKE_S3_…")

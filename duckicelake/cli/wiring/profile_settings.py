@@ -1,6 +1,6 @@
 """What warehouses have in place of the settings: stores by their storage profiles, and other databases."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -8,10 +8,17 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from duckicelake.catalog.context.secret_keys import SecretKeys
-from duckicelake.catalog.storage_profiles import ProfileRules, StorageProfile, reveal_keys
+from duckicelake.catalog.storage_profiles import (
+    ProfileKeys,
+    ProfileRules,
+    StorageProfile,
+    StorageProfileSpec,
+    reveal_keys,
+)
 from duckicelake.catalog.warehouse_databases import WarehouseDatabases
 from duckicelake.catalog.warehouses import ProfileStorage
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
+from duckicelake.cli.wiring.store_options import build_store_options
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import build_session_settings
 from duckicelake.postgres.database import Database
@@ -20,8 +27,10 @@ from duckicelake.postgres.shared_pools import SharedPools
 from duckicelake.rest.outbound import OutboundGuard, parse_outbound
 from duckicelake.rest.outbound_proxy import find_proxy
 from duckicelake.settings.model import Settings
-from duckicelake.storage.registry import find_s3_store, open_store
-from duckicelake.storage.s3 import S3Options
+from duckicelake.storage.gcs import GOOGLE_TOKEN_URL, ServiceAccountKey
+from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.registry import find_bucket_store, open_store
+from duckicelake.storage.s3 import S3Store
 
 OTHER_POOL_CONNECTIONS: Final = 4
 """Most connections of a worker to another database, for requests of all warehouses there."""
@@ -64,7 +73,11 @@ def build_warehouse_databases(settings: Settings, traced: TraceBlock | None = No
 
 def apply_profile(settings: Settings, rules: ProfileRules, profile: StorageProfile) -> Settings:
     """Return the settings with the store of a profile in place of their own. Raises UnavailableError."""
-    spec, keys = profile.spec, reveal_keys(rules, profile)
+    scheme = canonicalize(profile.spec.root).partition("://")[0]
+    return settings.model_copy(update=_LISTERS[scheme](profile.spec, reveal_keys(rules, profile)))
+
+
+def _list_s3(spec: StorageProfileSpec, keys: ProfileKeys | None) -> dict[str, Any]:
     changes: dict[str, Any] = {
         "s3_endpoint": spec.endpoint and spec.endpoint.rstrip("/"),
         "s3_public_endpoint": spec.public_endpoint and spec.public_endpoint.rstrip("/"),
@@ -84,27 +97,62 @@ def apply_profile(settings: Settings, rules: ProfileRules, profile: StorageProfi
             "s3_session_token": None,
             "s3_profile": None,
         }
-    return settings.model_copy(update=changes)
+    return changes
 
 
-def open_profile(
-    settings: Settings,
-    rules: ProfileRules,
-    build_options: Callable[[Settings], S3Options],
-    clock: Callable[[], int],
-    location: str,
-    profile: StorageProfile,
-) -> ProfileStorage:
+def _list_gcs(spec: StorageProfileSpec, keys: ProfileKeys | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "gcs_endpoint": spec.endpoint and spec.endpoint.rstrip("/"),
+        "gcs_public_endpoint": spec.public_endpoint and spec.public_endpoint.rstrip("/"),
+        "gcs_sts_endpoint": spec.sts_endpoint and spec.sts_endpoint.rstrip("/"),
+        "gcs_vending": spec.vending,
+    }
+    return changes if keys is None else {**changes, "gcs_key_file": None}
+
+
+def _list_azure(spec: StorageProfileSpec, keys: ProfileKeys | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "azure_endpoint": spec.endpoint,
+        "azure_public_endpoint": spec.public_endpoint,
+        "azure_sts_endpoint": spec.sts_endpoint and spec.sts_endpoint.rstrip("/"),
+        "azure_vending": spec.vending,
+    }
+    if keys is None:
+        return changes
+    tenant, slash, client = keys.access_key_id.partition("/")
+    secret = SecretStr(keys.secret_access_key)
+    return {
+        **changes,
+        "azure_account_key": None if slash else secret,
+        "azure_tenant_id": tenant if slash else None,
+        "azure_client_id": client if slash else None,
+        "azure_client_secret": secret if slash else None,
+        "azure_token_file": None,
+    }
+
+
+_LISTERS: Final[Mapping[str, Callable[[StorageProfileSpec, ProfileKeys | None], dict[str, Any]]]] = {
+    "s3": _list_s3,
+    "gs": _list_gcs,
+    "abfss": _list_azure,
+}
+"""What lists the settings that a profile of a scheme replaces."""
+
+
+def open_profile(settings: Settings, rules: ProfileRules, location: str, profile: StorageProfile) -> ProfileStorage:
     """Open the store of a warehouse by its profile. Raises InvalidSettingsError, UnavailableError."""
     own = apply_profile(settings, rules, profile)
-    options = build_options(own)
     guard = OutboundGuard.parse(settings.allowed_addresses)
-    if not all(_is_trusted(guard, url) for url in (profile.spec.endpoint, profile.spec.sts_endpoint)):
-        options = replace(options, proxy=find_proxy(guard).url)
-    store = open_store(location, s3=options)
+    is_trusted = all(_is_trusted(guard, url) for url in (profile.spec.endpoint, profile.spec.sts_endpoint))
+    options = build_store_options(own, None if is_trusted else find_proxy(guard).url)
+    keys = reveal_keys(rules, profile)
+    if keys is not None and canonicalize(profile.spec.root).startswith("gs://"):
+        key = ServiceAccountKey.parse(keys.secret_access_key)
+        options = replace(options, gcs=replace(options.gcs, key=replace(key, token_uri=GOOGLE_TOKEN_URL)))
+    store = open_store(location, options=options)
     try:
-        access = build_storage_access(own, (location,), options, clock)
-        check_signing(access, find_s3_store(store, (location,)))
+        access = build_storage_access(own, (location,), options)
+        check_signing(access, find_bucket_store(store, (location,), S3Store))
     except BaseException:
         store.close()
         raise

@@ -35,6 +35,7 @@ from duckicelake.cli.wiring.location import (
 )
 from duckicelake.cli.wiring.profile_settings import build_profile_rules, build_warehouse_databases, open_profile
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
+from duckicelake.cli.wiring.store_options import build_store_options
 from duckicelake.errors import (
     BadInputError,
     CatalogError,
@@ -57,8 +58,8 @@ from duckicelake.postgres.pipeline import TraceBlock
 from duckicelake.settings.model import Settings
 from duckicelake.storage.confined import confine
 from duckicelake.storage.protocol import ObjectStore
-from duckicelake.storage.registry import find_s3_store, open_store
-from duckicelake.storage.s3 import S3Options
+from duckicelake.storage.registry import find_bucket_store, open_store
+from duckicelake.storage.s3 import S3Store
 
 if TYPE_CHECKING:
     from duckicelake.server.auth.opa import OpaDecisions
@@ -104,27 +105,10 @@ _MAX_CONNECTIONS = 80
 """Max connections of all workers of a server: Postgres takes 100 by default, and DuckDB needs some."""
 
 
-def build_s3_options(settings: Settings) -> S3Options:
-    secret, token = settings.s3_secret_access_key, settings.s3_session_token
-    return S3Options(
-        endpoint=settings.s3_endpoint,
-        region=settings.s3_region,
-        path_style=settings.s3_path_style,
-        access_key_id=settings.s3_access_key_id,
-        secret_access_key=secret.get_secret_value() if secret else None,
-        session_token=token.get_secret_value() if token else None,
-        profile=settings.s3_profile,
-        connect_timeout=settings.s3_connect_timeout,
-        read_timeout=settings.s3_read_timeout,
-        max_attempts=settings.s3_max_attempts,
-        max_connections=settings.s3_max_connections,
-    )
-
-
 def open_lake_store(settings: Settings) -> ObjectStore:
     """Open the store of the warehouses and the allowed locations; close it after use. Raises InvalidSettingsError."""
     places = (find_warehouse(settings), *settings.allowed_locations, *find_warehouse_roots(settings))
-    return open_store(*places, s3=build_s3_options(settings))
+    return open_store(*places, options=build_store_options(settings))
 
 
 def build_warehouse_wiring(
@@ -135,13 +119,13 @@ def build_warehouse_wiring(
     run_tasks: of a server. traced: as in `Database`.
     """
     share = settings.open_warehouses  # of a worker's cache: as many warehouses may be open
-    options, window = build_s3_options(settings), timedelta(seconds=settings.lineage_window)
+    options, window = build_store_options(settings), timedelta(seconds=settings.lineage_window)
     rules = build_profile_rules(settings)
     return WarehouseWiring(
         find_warehouse_roots(settings),
-        lambda location: build_storage_access(settings, (location,), options, read_clock_ms),
+        lambda location: build_storage_access(settings, (location,), options),
         rules,
-        partial(open_profile, settings, rules, build_s3_options, read_clock_ms),
+        partial(open_profile, settings, rules),
         build_warehouse_databases(settings, traced),
         lambda: TableCache(max(1, settings.cache_max // share), settings.cache_max_bytes // share),
         lambda: ScanCache(settings.scan_cache_max_bytes // share),
@@ -172,8 +156,8 @@ def open_services(
         _check_database(database)
         cache = TableCache(settings.cache_max, settings.cache_max_bytes)
         locations = (find_warehouse(settings), *settings.allowed_locations)
-        access = build_storage_access(settings, locations, build_s3_options(settings), read_clock_ms)
-        check_signing(access, find_s3_store(store, locations))
+        access = build_storage_access(settings, locations, build_store_options(settings))
+        check_signing(access, find_bucket_store(store, locations, S3Store))
         appends = CombiningQueues(keepers=connections // 4)
         policy, ids = build_policy(settings), settings.snapshot_ids
         yield Services(
@@ -244,7 +228,11 @@ def _check_warehouse(store: ObjectStore, root: str) -> None:
     try:
         store.check()
     except CatalogError as error:
-        place = "a bucket that the server's key" if root.startswith("s3") else "a folder that this user"
+        place = (
+            "a bucket that the server's key"
+            if "://" in root and not root.startswith("file:")
+            else "a folder that this user"
+        )
         raise InvalidSettingsError(
             f"the warehouse {root} can't be used ({error}): "
             f"make it {place} can write, or set DUCKICELAKE_WAREHOUSE to another"

@@ -1,38 +1,54 @@
-"""Keys and signatures for clients' access to S3, from the settings."""
+"""Keys and signatures for clients' access to stores, from the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import Settings
+from duckicelake.storage.azure_vendor import AzureVendor
+from duckicelake.storage.gcs_vendor import GcsVendor
 from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.registry import StoreOptions
 from duckicelake.storage.s3 import S3Options, S3Store
 from duckicelake.storage.s3_probe import obeys_unsigned_headers
 from duckicelake.storage.signer import ServerKeys, Signer, read_server_keys
-from duckicelake.storage.vendor import S3Keys, StaticVendor, StsRole, StsVendor, Vendor, open_sts_client
+from duckicelake.storage.sts_vendor import S3Keys, StaticVendor, StsRole, StsVendor, open_sts_client
+from duckicelake.storage.vendor import SchemeVendor, Vendor
 
 if TYPE_CHECKING:
-    from duckicelake.storage.vendor import Session
+    from duckicelake.storage.sts_vendor import Session
 
 
-def build_storage_access(
-    settings: Settings, locations: tuple[str, ...], options: S3Options, clock: Callable[[], int]
-) -> StorageAccess:
+def build_storage_access(settings: Settings, locations: tuple[str, ...], options: StoreOptions) -> StorageAccess:
     """Build the access of clients. locations: the warehouse and the allowed ones. Raises InvalidSettingsError."""
-    if not any(canonicalize(location).startswith("s3://") for location in locations):
-        return NO_ACCESS
-    session = options.session()
-    region = options.region_of(session)
+    schemes = {canonicalize(location).partition("://")[0] for location in locations}
+    parts = [_BUILDERS[scheme](settings, options) for scheme in sorted(schemes & set(_BUILDERS))]
+    if len(parts) < 2:
+        return parts[0] if parts else NO_ACCESS
+    client = {name: value for part in parts for name, value in part.client.items()}
+    vendors = {
+        scheme: part.vendor
+        for scheme, part in zip(sorted(schemes & set(_BUILDERS)), parts, strict=True)
+        if part.vendor is not None
+    }
+    signer = next((part.signer for part in parts if part.signer is not None), None)
+    return StorageAccess(client, SchemeVendor(vendors) if vendors else None, signer)
+
+
+def _build_s3_access(settings: Settings, options: StoreOptions) -> StorageAccess:
+    session = options.s3.session()
+    region = options.s3.region_of(session)
     endpoint = settings.s3_public_endpoint or settings.s3_endpoint
     client = {"client.region": region, "s3.region": region}
     if endpoint is not None:
         client["s3.endpoint"] = f"{endpoint}/"  # ClickHouse finds no metadata without the slash
     if settings.s3_path_style:
         client["s3.path-style-access"] = "true"
-    vendor, signing = build_vendors(settings, options, session, clock)
+    vendor, signing = build_vendors(settings, options.s3, session, options.clock)
     signer = None if signing is None else Signer(signing, region, endpoint, settings.s3_path_style)
     return StorageAccess(client, vendor, signer)
 
@@ -81,3 +97,33 @@ def _build_static_vendor(settings: Settings, session: Session) -> StaticVendor:
     if own is not None and own.get_frozen_credentials().access_key == key:
         raise InvalidSettingsError("s3_static_access_key_id is the server's own key: make another key for clients")
     return StaticVendor(S3Keys(key, secret.get_secret_value()))
+
+
+def _build_gcs_access(settings: Settings, options: StoreOptions) -> StorageAccess:
+    endpoint = settings.gcs_public_endpoint or settings.gcs_endpoint
+    client = {} if endpoint is None else {"gcs.service.host": endpoint}
+    has_sts = settings.gcs_endpoint is None or settings.gcs_sts_endpoint is not None
+    if settings.gcs_vending == "none" or (settings.gcs_vending is None and not has_sts):
+        return StorageAccess(client)
+    return StorageAccess(client, GcsVendor(options.gcs, options.clock))
+
+
+def _build_azure_access(settings: Settings, options: StoreOptions) -> StorageAccess:
+    endpoint = settings.azure_public_endpoint or settings.azure_endpoint
+    client: dict[str, str] = {}
+    if endpoint is not None:
+        parts = urlsplit(endpoint)  # PyIceberg puts the account behind the authority itself
+        for service in ("blob", "dfs"):
+            client[f"adls.{service}-storage-authority"] = parts.netloc
+            client[f"adls.{service}-storage-scheme"] = parts.scheme
+    if settings.azure_vending == "none":
+        return StorageAccess(client)
+    return StorageAccess(client, AzureVendor(options.azure, settings.azure_vending or "directory", options.clock))
+
+
+_BUILDERS: Final[Mapping[str, Callable[[Settings, StoreOptions], StorageAccess]]] = {
+    "s3": _build_s3_access,
+    "gs": _build_gcs_access,
+    "abfss": _build_azure_access,
+}
+"""What builds the access of clients to the files of a scheme."""

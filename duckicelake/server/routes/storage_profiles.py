@@ -38,9 +38,11 @@ _Text = Annotated[str, Field(min_length=1, max_length=860)]
 class CreateStorageProfileRequest(StrictRequest):
     """A storage profile to create.
 
-    root: the folder below which the files of its warehouses are. endpoint: none is Amazon's. public-endpoint: the same
-    for clients. access-key-id and secret-access-key: the server's key; none takes the server's own credentials, where
-    its settings allow that. vending: how clients get access; by default as the settings would choose.
+    root: the folder below which the files of its warehouses are. endpoint: none is the cloud's own. public-endpoint:
+    the same for clients. access-key-id and secret-access-key: the server's key, for Google the service account's name
+    and its JSON, for Azure the account's name and key, or tenant/client and that application's secret; none takes the
+    server's own credentials, where its settings allow that. vending: how clients get access; by default as the settings
+    would choose.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=48)]
@@ -51,7 +53,7 @@ class CreateStorageProfileRequest(StrictRequest):
     region: _Text | None = None
     path_style: bool = False
     access_key_id: _Text | None = None
-    secret_access_key: Annotated[SecretStr, Field(min_length=1, max_length=860)] | None = None
+    secret_access_key: Annotated[SecretStr, Field(min_length=1, max_length=8000)] | None = None
     vending: StorageVending | None = None
     role_arn: _Text | None = None
     external_id: _Text | None = None

@@ -8,14 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
-from duckicelake.cli.wiring.services import build_s3_options
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
+from duckicelake.cli.wiring.store_options import build_store_options
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import Settings
-from duckicelake.storage.registry import find_s3_store, open_store
+from duckicelake.storage.registry import StoreOptions, find_bucket_store, open_store
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.signer import ServerKeys
-from duckicelake.storage.vendor import StaticVendor, StsVendor
+from duckicelake.storage.sts_vendor import StaticVendor, StsVendor
 from tests.support.backends import Bucket
 
 WAREHOUSE = "s3://bucket/lake"
@@ -27,7 +27,7 @@ ROLE = {"s3_role_arn": "arn:aws:iam::1:role/r"}
 
 def access(warehouse: str = WAREHOUSE, **changes: Any) -> StorageAccess:
     settings = Settings(**OWN | changes)
-    return build_storage_access(settings, (warehouse,), build_s3_options(settings), lambda: 0)
+    return build_storage_access(settings, (warehouse,), build_store_options(settings))
 
 
 def kinds(given: StorageAccess) -> tuple[type | None, type | None]:
@@ -91,7 +91,7 @@ def test_static_key_that_is_the_environments_own_is_refused(monkeypatch: pytest.
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "known")
     settings = Settings(**STATIC)
     with pytest.raises(InvalidSettingsError, match="the server's own key"):
-        build_storage_access(settings, (WAREHOUSE,), build_s3_options(settings), lambda: 0)
+        build_storage_access(settings, (WAREHOUSE,), build_store_options(settings))
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_own_signatures_are_refused_where_the_store_obeys_what_no_one_signed(buc
 
 def test_part_of_a_store_that_is_in_s3_is_found(bucket: Bucket, tmp_path: Any) -> None:
     local = str(tmp_path)
-    with closing(open_store(local, bucket.uri, s3=bucket.options())) as both:
-        assert isinstance(find_s3_store(both, (local, bucket.uri)), S3Store)
+    with closing(open_store(local, bucket.uri, options=StoreOptions(s3=bucket.options()))) as both:
+        assert isinstance(find_bucket_store(both, (local, bucket.uri), S3Store), S3Store)
     with closing(open_store(local)) as folder:
-        assert find_s3_store(folder, (local,)) is None
+        assert find_bucket_store(folder, (local,), S3Store) is None

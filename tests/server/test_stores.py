@@ -1,0 +1,139 @@
+"""A lake in Google Cloud Storage and one in Azure: PyIceberg with the keys that it is given, and DuckDB beside it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.gc import delete_orphans, find_orphans
+from duckicelake.cli.wiring.services import open_services
+from duckicelake.lake.ducklake.database import build_duckdb_attach
+from duckicelake.lake.side_tables.locations import record_zones
+from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.server.app import create_app
+from duckicelake.settings.model import Settings
+from duckicelake.storage.bucket_store import BucketStore
+from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.protocol import unwrap
+from duckicelake.storage.s3_probe import try_warehouse
+from tests.conftest import new_duckdb, new_lake
+from tests.support.client import SCHEMA
+from tests.support.servers import running
+from tests.support.stores import AzureContainer, GcsBucket, make_key_file
+
+pytestmark = pytest.mark.stores
+KEYS = {"X-Iceberg-Access-Delegation": "vended-credentials"}
+TABLE = "/v1/namespaces/ns/tables/t"
+
+
+@contextmanager
+def open_lake(postgres: EmbeddedPostgres, **settings: Any) -> Iterator[Services]:
+    """A server's services on a lake, as the settings make them."""
+    warehouse = settings["warehouse"]
+    with new_lake(postgres, warehouse) as url, open_services(Settings(database_url=url, **settings)) as services:
+        with services.database.transaction() as cursor:
+            record_zones(cursor, map(canonicalize, (services.policy.data_path, services.policy.data_zone)))
+        yield services
+
+
+@pytest.fixture
+def on_gcs(postgres: EmbeddedPostgres, gcs_bucket: GcsBucket, tmp_path: Path) -> Iterator[Services]:
+    (tmp_path / "key.json").write_text(make_key_file())
+    with open_lake(
+        postgres,
+        warehouse=f"{gcs_bucket.uri}/lake",
+        gcs_endpoint=gcs_bucket.fake.endpoint,
+        gcs_sts_endpoint=gcs_bucket.tokens.endpoint,
+        gcs_key_file=tmp_path / "key.json",
+    ) as services:
+        yield services
+
+
+@pytest.fixture
+def on_azure(postgres: EmbeddedPostgres, azure_container: AzureContainer) -> Iterator[Services]:
+    with open_lake(
+        postgres,
+        warehouse=f"{azure_container.uri}/lake",
+        azure_endpoint=azure_container.azurite.endpoint,
+        azure_account_key=azure_container.azurite.key,
+        azure_vending="container",
+    ) as services:
+        yield services
+
+
+@pytest.fixture(params=["on_gcs", "on_azure"])
+def services(request: pytest.FixtureRequest) -> Services:
+    found: Services = request.getfixturevalue(request.param)
+    return found
+
+
+def test_pyiceberg_writes_and_reads_with_its_keys_and_gc_removes_what_is_no_tables(services: Services) -> None:
+    rows = pa.table({"id": pa.array(range(100), pa.int64())})
+    is_azure = services.policy.warehouse.startswith("abfss")
+    if is_azure:
+        pytest.importorskip("adlfs", reason="PyIceberg reads Azure by adlfs")
+    implementation = "fsspec.FsspecFileIO" if is_azure else "pyarrow.PyArrowFileIO"
+    with (
+        running(create_app(services)) as uri,
+        RestCatalog("lake", uri=uri, **{"py-io-impl": f"pyiceberg.io.{implementation}"}) as catalog,
+    ):
+        catalog.create_namespace("ns")
+        table = catalog.create_table("ns.t", rows.schema)
+        table.append(rows)
+        table.append(rows)
+        orphan = f"{table.location()}/data/orphan.parquet"
+        services.store.write(orphan, b"left")
+        catalog.load_table("ns.t").delete("id < 50")
+        delete_orphans(services, find_orphans(services, services.clock() + 10_000))
+        assert not services.store.exists(orphan)
+        assert catalog.load_table("ns.t").scan().to_arrow().num_rows == 100
+
+
+def test_duckdb_and_the_server_see_each_others_rows_in_google_cloud_storage(
+    on_gcs: Services, gcs_bucket: GcsBucket, extensions: None
+) -> None:
+    rows = pa.table({"id": pa.array(range(100), pa.int64())})
+    host = gcs_bucket.fake.endpoint.removeprefix("http://")
+    with new_duckdb() as connection:
+        connection.execute("INSTALL httpfs; LOAD httpfs")
+        connection.execute(
+            f"CREATE SECRET (TYPE gcs, BEARER_TOKEN 'any', ENDPOINT '{host}', URL_STYLE 'path', USE_SSL false)"
+        )
+        connection.execute(build_duckdb_attach(on_gcs.database.url))
+        connection.execute("CREATE SCHEMA lake.ns; CREATE TABLE lake.ns.t AS SELECT i AS id FROM range(5000) r(i)")
+        with running(create_app(on_gcs)) as uri, RestCatalog("lake", uri=uri) as catalog:
+            table = catalog.load_table("ns.t")
+            assert table.scan().to_arrow().num_rows == 5000
+            table.append(rows)
+        assert connection.execute("SELECT count(*), max(id) FROM lake.ns.t").fetchone() == (5100, 4999)
+
+
+def test_load_gives_keys_in_each_stores_properties_and_renews_them(services: Services) -> None:
+    with running(create_app(services)) as uri, httpx.Client(base_url=uri) as http:
+        http.post("/v1/namespaces", json={"namespace": ["ns"]}).raise_for_status()
+        http.post("/v1/namespaces/ns/tables", json={"name": "t", "schema": SCHEMA}).raise_for_status()
+        assert http.get(TABLE).json()["config"] == {}
+        answer = http.get(TABLE, headers=KEYS).json()
+        renewed = http.get(f"{TABLE}/credentials").json()["storage-credentials"]
+    first = answer["storage-credentials"][0]
+    assert first["prefix"] == f"{answer['metadata']['location']}/"
+    assert [each["prefix"] for each in renewed] == [each["prefix"] for each in answer["storage-credentials"]]
+    host = services.policy.warehouse.partition("@")[2].partition("/")[0]
+    names = (
+        {f"adls.sas-token.{host}", f"adls.sas-token-expires-at-ms.{host}", "adls.refresh-credentials-endpoint"}
+        if host
+        else {"gcs.oauth2.token", "gcs.oauth2.token-expires-at", "gcs.oauth2.refresh-credentials-endpoint"}
+    )
+    assert names <= set(first["config"])
+
+
+def test_doctor_finds_a_store_that_works(services: Services) -> None:
+    store = unwrap(services.store)
+    assert isinstance(store, BucketStore)
+    assert try_warehouse(store).advice == ""
