@@ -12,7 +12,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from duckicelake.errors import CatalogError, InvalidSettingsError, LakeInUseError
-from duckicelake.postgres.install import find_socket_folder
+from duckicelake.postgres.install import find_socket_folder, require_programs
 from duckicelake.postgres.server import STOP_SECONDS, RunningPostgres, build_url, start_postgres
 
 _PLACE_KEYWORDS = ("host", "hostaddr", "port", "dbname", "options", "service")
@@ -102,6 +102,7 @@ class EmbeddedPostgres:
 
         Raises InvalidSettingsError if the folder can't be made or written, StartupError if Postgres doesn't start.
         """
+        require_programs()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _lock_file(folder / ".lock")

