@@ -1,7 +1,7 @@
 """Grants as use cases: turn them on, give and take privileges, list them, say what a principal may do and why."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -35,6 +35,7 @@ from duckicelake.iceberg.identifiers import (
 from duckicelake.lake.side_tables import grants
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.grants import GrantTarget, ListedGrant, ListedKey
+from duckicelake.lake.side_tables.principals import KINDS
 from duckicelake.lake.side_tables.warehouses import FIRST_NAME
 from duckicelake.postgres.queries import Transaction
 
@@ -130,9 +131,10 @@ def parse_object(text: str) -> ObjectRef:
 
 def parse_principal(text: str, scopes: str | None = None, groups: str = "") -> AskedPrincipal:
     """Parse a principal as commands take it: `ann`, `user:ann`. scopes: divided by spaces; groups: by commas."""
-    kind, _, name = text.rpartition(":")
+    kind, _, name = text.partition(":")
     given = None if scopes is None else tuple(scopes.split())
-    return AskedPrincipal(name, kind or None, given, tuple(filter(None, groups.split(","))))
+    named = AskedPrincipal(name, kind) if kind in KINDS and name else AskedPrincipal(text)  # corp:00u1 is of no kind
+    return replace(named, scopes=given, groups=tuple(filter(None, groups.split(","))))
 
 
 def set_grants(services: Services, *, is_on: bool) -> None:

@@ -41,6 +41,7 @@ MAX_SECRETS: Final = 100
 """Secrets and tokens of one principal; what is not used any more is to be revoked."""
 _LOGIN_NAME: Final = re.compile(r"[\x21-\x2b\x2d-\x39\x3b-\x7b\x7d\x7e]+")
 _CONTAINERS: Final = ("group", "role")
+_PATH_STEPS: Final = (".", "..")
 PrincipalRegistration = NewPrincipal
 RegisteredPrincipal = PrincipalRow
 RegisteredSecret = SecretRow
@@ -227,10 +228,10 @@ def check_new(new: NewPrincipal) -> None:
 def check_name(name: str) -> None:
     """Raise InvalidRequestError for a name that no principal may have."""
     is_plain = name.isprintable() and name == name.strip() and unicodedata.is_normalized("NFC", name)
-    if not is_plain or not 0 < len(name) <= MAX_NAME_CHARS or ":" in name:
+    if not is_plain or not 0 < len(name) <= MAX_NAME_CHARS or ":" in name or name in _PATH_STEPS:
         raise InvalidRequestError(
             f"Invalid name {name!r}: expected up to {MAX_NAME_CHARS} printable characters in Unicode's form NFC, "
-            "without ':' and without spaces at its ends"
+            "without ':' and without spaces at its ends, and not '.' or '..', which clients take out of paths"
         )
 
 

@@ -113,8 +113,7 @@ def why(
     if as_json:
         print_json(list_facts(decision) | {"by": [list_facts(reason) for reason in decision.by]})
     else:
-        name = principal.rpartition(":")[2]
-        typer.echo(f"{name} may {'' if decision.is_allowed else 'not '}{action} on {target}")
+        typer.echo(f"{principal} may {'' if decision.is_allowed else 'not '}{action} on {target}")
         for line in _list_reasons(decision, warehouse):
             typer.echo(f"  {line}")
     if not decision.is_allowed:

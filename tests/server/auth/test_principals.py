@@ -520,3 +520,60 @@ def test_form_asks_for_nothing_else(site: Site) -> None:
     assert datetime.fromtimestamp(claims(mine.json()["access_token"])["exp"]).year > 2000
     theirs = site.http.post("/v1/oauth/tokens", data=form | {"client_id": "other", "client_secret": others})
     assert theirs.status_code == 400
+
+
+REFUSED_NAMES = (".", "..", "a:b", " a", "a ", "", "a\nb", "a\u202eb", "e\u0301", "x" * 129)
+NAMES = (
+    "a/b", "a/members", "50%", "a%2Fb", "two words", "a?b#c", "...", "ünï-日本", "a+b&c=d", "a\\b", "a;b", "it's",
+    '"quoted"', "a|b", "x@example.org", "*", "null", "a.b", "warehouse", "-v",
+)  # fmt: skip
+"""Names that paths, queries, SQL, shells or commands could take for something else."""
+
+
+@pytest.mark.parametrize("kind", ["user", "group"])
+def test_name_that_no_path_or_command_can_hold_is_refused(site: Site, kind: str, subtests: pytest.Subtests) -> None:
+    for name in REFUSED_NAMES:
+        with subtests.test(repr(name)):
+            refused = site.manage("POST", "/principals", {"name": name, "kind": kind}, 400)
+            assert "Invalid" in refused["error"]["message"]
+    for asked in ("corp:00u1", "role:x:y", "a:b:c", "user:", "nothing"):
+        query = f"principal={quote(asked, safe='')}&action=select&on=warehouse"
+        message = site.manage("GET", f"/decision?{query}", status=404)["error"]["message"]
+        kind_, _, rest = asked.partition(":")
+        assert message == f"There is no {'role x:y' if kind_ == 'role' else 'principal ' + asked}", (asked, rest)
+
+
+@pytest.mark.parametrize("kind", ["user", "group"])
+def test_name_is_the_same_name_on_every_route(site: Site, kind: str, subtests: pytest.Subtests) -> None:
+    for number, name in enumerate(NAMES):
+        with subtests.test(name):
+            body = {"name": name, "kind": kind}
+            made = site.http.post(f"{MANAGEMENT}/principals", json=body, headers=site.admin)
+            assert made.status_code == 200, made.text
+            path = f"/principals/{quote(name, safe='')}"
+            assert site.manage("GET", path)["name"] == name
+            assert name in [one["name"] for one in site.manage("GET", f"/principals?kind={kind}")["principals"]]
+            assert site.manage("POST", path, {"description": "x"})["description"] == "x"
+            given = {"principal": name, "privileges": ["select"], "object": {"kind": "warehouse"}}
+            assert site.manage("POST", "/grants", {"grant": [given]})["granted"] == 1
+            listed = site.manage("GET", f"/grants?principal={quote(name, safe='')}")["grants"]
+            assert [one["principal"] for one in listed] == [name]
+            for asked in (name, f"{kind}:{name}"):
+                query = f"principal={quote(asked, safe='')}&action=select&on=warehouse"
+                assert "is-allowed" in site.manage("GET", f"/decision?{query}")
+            if kind == "group":
+                member = f"member-{kind}-{number}"
+                site.register(member)
+                site.manage("POST", f"{path}/members", {"member": member}, 204)
+                assert site.manage("GET", f"{path}/members")["members"] == [member]
+                site.manage("DELETE", f"{path}/members/{member}", status=204)
+            else:
+                site.manage("POST", "/principals", {"name": f"of-{kind}-{number}", "kind": "group"})
+                site.manage("POST", f"/principals/of-{kind}-{number}/members", {"member": name}, 204)
+                site.manage("DELETE", f"/principals/of-{kind}-{number}/members/{quote(name, safe='')}", status=204)
+                secret = site.manage("POST", f"{path}/secrets", {"kind": "token"})
+                who = site.http.get("/v1/whoami", headers=bearing(secret["secret"])).json()
+                assert who["principal"] == name
+                site.manage("DELETE", f"{path}/secrets/{secret['secret-id']}", status=204)
+            site.manage("DELETE", path, status=204)
+            site.manage("GET", path, status=404)
