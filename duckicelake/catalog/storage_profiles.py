@@ -168,6 +168,8 @@ def _seal(rules: ProfileRules, profile_id: UUID, keys: ProfileKeys | None) -> st
                 "credentials (DUCKICELAKE_AMBIENT_PROFILES)"
             )
         return None
+    if not (keys.access_key_id.strip() and keys.secret_access_key.strip()):  # for empty ones boto3 takes the server's
+        raise InvalidRequestError("access-key-id and secret-access-key may not be empty")
     if rules.keys is None:
         raise InvalidRequestError(f"This server can't store keys: {_NO_KEYS}")
     return rules.keys.encrypt(json.dumps([keys.access_key_id, keys.secret_access_key]), _describe_place(profile_id))

@@ -56,6 +56,7 @@ class S3Options:
         read_timeout: seconds.
         max_attempts: attempts of one request, the first one included.
         proxy: URL of the proxy for all requests; None: straight, or by that of the environment.
+        has_own_endpoints: no endpoint is taken from the environment or a file of the machine, which are the operator's.
 
     """
 
@@ -71,6 +72,7 @@ class S3Options:
     max_attempts: int = 4
     max_connections: int = 64
     proxy: str | None = field(default=None, repr=False)
+    has_own_endpoints: bool = False
 
     def session(self) -> boto3.Session:
         """Open a boto3 session. Raises InvalidSettingsError without credentials, or for an unknown profile."""
@@ -105,6 +107,7 @@ class S3Options:
             max_pool_connections=self.max_connections,
             s3={"addressing_style": style},
             proxies=None if self.proxy is None else dict.fromkeys(("http", "https"), self.proxy),
+            ignore_configured_endpoint_urls=self.has_own_endpoints,
             # Measured: validating parameters and building the user agent are a quarter of botocore's work on a request.
             parameter_validation=False,
             user_agent=USER_AGENT,

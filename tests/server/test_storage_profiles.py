@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,17 @@ from typer.testing import CliRunner
 
 from duckicelake.catalog.context.secret_keys import SecretKeys
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.storage_profiles import ProfileKeys, StorageProfileSpec, create_profile
 from duckicelake.catalog.warehouse_registry import rotate_secrets
 from duckicelake.cli.main import app as commands
+from duckicelake.cli.wiring.profile_settings import build_profile_rules, open_profile
 from duckicelake.cli.wiring.services import build_warehouse_wiring
-from duckicelake.errors import InvalidSettingsError, UnavailableError
+from duckicelake.errors import InvalidRequestError, InvalidSettingsError, UnavailableError
 from duckicelake.server.app import create_app
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
+from duckicelake.storage.registry import find_bucket_store
+from duckicelake.storage.s3 import S3Store
 from scripts.backends_job.minio import Minio, create_bucket
 from tests.server.routes.test_idempotency import uuid7
 from tests.server.test_warehouses import ROWS, Site
@@ -250,6 +254,8 @@ def test_bad_profile_is_refused(profiles: Profiles, subtests: pytest.Subtests) -
         ({"root": "s3://"}, 400, "names no bucket"),
         ({"name": "East"}, 400, "lower-case"),
         ({"secret-access-key": None}, 400, "belong together"),
+        ({"access-key-id": "", "secret-access-key": ""}, 400, "secret-access-key"),
+        ({"access-key-id": " ", "secret-access-key": " "}, 400, "may not be empty"),
         ({"access-key-id": None, "secret-access-key": None}, 400, "doesn't allow its own"),
         ({"endpoint": "http://10.0.0.1:9000"}, 400, "10.0.0.1"),
         ({"endpoint": "http://169.254.169.254"}, 400, "169.254.169.254"),
@@ -287,6 +293,43 @@ def test_ambient_credentials_need_the_setting(profiles: Profiles, minio: Minio) 
         other.create_table("east")
     refused = profiles.site.http.get("/v1/east/namespaces")
     assert (refused.status_code, "doesn't allow its own credentials" in refused.text) == (503, True)
+
+
+def test_machine_gives_a_profile_neither_keys_nor_endpoints(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever boto3 and obstore find there: the environment, files, a web identity, the instance's metadata."""
+    trap = "http://127.0.0.1:9"
+    (tmp_path / "config").write_text(f"[default]\nendpoint_url = {trap}\nrole_arn = arn:aws:iam::1:role/ambient\n")
+    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = AMBIENT\naws_secret_access_key = ambient\n")
+    (tmp_path / "token").write_text("token")
+    for name, text in {
+        "AWS_ACCESS_KEY_ID": "AMBIENT", "AWS_SECRET_ACCESS_KEY": "ambient", "AWS_SESSION_TOKEN": "ambient",
+        "AWS_ENDPOINT_URL": trap, "AWS_ENDPOINT_URL_S3": trap, "AWS_ENDPOINT_URL_STS": trap,
+        "AWS_CONFIG_FILE": f"{tmp_path}/config", "AWS_SHARED_CREDENTIALS_FILE": f"{tmp_path}/credentials",
+        "AWS_ROLE_ARN": "arn:aws:iam::1:role/ambient", "AWS_WEB_IDENTITY_TOKEN_FILE": f"{tmp_path}/token",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": trap, "AWS_EC2_METADATA_SERVICE_ENDPOINT": trap,
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, text)
+    settings = settings_of(services, tmp_path, s3_access_key_id="AMBIENT", s3_secret_access_key=SecretStr("ambient"))
+    rules = build_profile_rules(settings)
+    spec = StorageProfileSpec("eu", "s3://bucket/lakes", region="eu-west-1", role_arn="arn:aws:iam::2:role/own")
+    row = create_profile(services, rules, spec, ProfileKeys("OWN", "own"))
+    opened = open_profile(settings, rules, "s3://bucket/lakes/eu", row)
+    store = find_bucket_store(opened.store, ("s3://bucket/lakes/eu",), S3Store)
+    assert store is not None
+    clients = [store.client, opened.access.vendor._client]  # type: ignore[union-attr]
+    assert {client.meta.endpoint_url for client in clients} <= {
+        "https://s3.eu-west-1.amazonaws.com", "https://sts.eu-west-1.amazonaws.com", "https://sts.amazonaws.com",
+    }  # fmt: skip
+    for client in clients:
+        keys = client._request_signer._credentials
+        assert (keys.access_key, keys.secret_key, keys.token) == ("OWN", "own", None)
+    assert store.find_address("bucket")[0] == "https://bucket.s3.eu-west-1.amazonaws.com"
+    for empty in (ProfileKeys("", ""), ProfileKeys("OWN", ""), ProfileKeys(" ", "own")):
+        with pytest.raises(InvalidRequestError, match="may not be empty"):
+            create_profile(services, rules, replace(spec, name="other"), empty)
+    opened.store.close()
 
 
 def test_profile_in_use_stays_and_requests_with_a_key_have_one_effect(profiles: Profiles) -> None:

@@ -145,6 +145,7 @@ def open_profile(settings: Settings, rules: ProfileRules, location: str, profile
     guard = OutboundGuard.parse(settings.allowed_addresses)
     is_trusted = all(_is_trusted(guard, url) for url in (profile.spec.endpoint, profile.spec.sts_endpoint))
     options = build_store_options(own, None if is_trusted else find_proxy(guard).url)
+    options = replace(options, s3=replace(options.s3, has_own_endpoints=True))
     keys = reveal_keys(rules, profile)
     if keys is not None and canonicalize(profile.spec.root).startswith("gs://"):
         key = ServiceAccountKey.parse(keys.secret_access_key)
