@@ -10,6 +10,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouse_registry import adopt_data_path
 from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.ducklake.database import build_attach_source
+from duckicelake.lake.setup.migrations import load_migrations
 from tests.conftest import new_duckdb
 from tests.server.test_warehouses import Site, site_of, wait_until
 from tests.support.client import SCHEMA
@@ -262,3 +263,26 @@ def test_further_places_are_allowed_below_the_roots(
     assert (taken.status_code, "overlaps" in taken.text) == (400, True)
     placed = {"name": "placed", "schema": SCHEMA, "location": f"file:{landing}/placed"}
     assert site.http.post("/v1/north/namespaces/ns/tables", json=placed).status_code == 200
+
+
+def test_upgrade_notes_where_adopted_lakes_have_their_files(site: Site) -> None:
+    """As the registry was before migration 0074: only rows of this database that were adopted have a DATA_PATH."""
+    migration = next(one for one in load_migrations() if one.number == 74)
+    with site.services.database.transaction() as cursor:
+        cursor.execute("ALTER TABLE duckicelake_warehouse DROP COLUMN data_path")
+        cursor.execute("UPDATE duckicelake_warehouse SET is_adopted = true WHERE name = 'north'")
+        cursor.execute(
+            "INSERT INTO duckicelake_warehouse (warehouse_id, name, schema_name, location, is_adopted, state) "
+            "SELECT gen_random_uuid(), 'gone', 'no_such_schema', '/nowhere', true, state FROM duckicelake_warehouse "
+            "WHERE name = 'north'"
+        )
+        ((path,),) = cursor.execute(
+            "SELECT value FROM warehouse_north.ducklake_metadata WHERE key = 'data_path' AND scope IS NULL"
+        ).fetchall()
+        cursor.execute(
+            "INSERT INTO warehouse_north.ducklake_metadata (key, value, scope, scope_id) "
+            "VALUES ('data_path', '/elsewhere/', 'schema', 1)"
+        )
+        cursor.execute(migration.sql)
+        found = cursor.execute("SELECT name, data_path FROM duckicelake_warehouse ORDER BY name").fetchall()
+    assert found == [("gone", None), ("north", path), ("south", None)]
