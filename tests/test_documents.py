@@ -69,7 +69,7 @@ def linked(page: str) -> set[tuple[str, str]]:
 def test_links_lead_to_pages_and_headings(page: str) -> None:
     """Pages are compared by name, so that case counts on every machine."""
     for name, anchor in linked(page):
-        assert name in PAGES or (name.endswith((".svg", ".png", "LICENSE")) and (ROOT / name).is_file())
+        assert name in PAGES or (name.endswith((".svg", ".png", ".webp", "LICENSE")) and (ROOT / name).is_file())
         assert not anchor or anchor in anchors(name), f"{name}#{anchor}"
 
 

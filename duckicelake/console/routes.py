@@ -45,6 +45,12 @@ async def get_entrance() -> Response:
     return RedirectResponse("ui")
 
 
+@router.api_route("/ui/", methods=_METHODS)
+async def get_folder() -> Response:
+    """Redirect from the address with a slash behind it: the console's own has none."""
+    return RedirectResponse("../ui")
+
+
 @router.api_route("/ui", methods=_METHODS)
 @router.api_route("/ui/login", methods=_METHODS)
 @router.api_route("/ui/w/{path:path}", methods=_METHODS)
@@ -70,7 +76,7 @@ def get_console_file(
 _NEEDS: Final = {
     (method, path): Public()
     for method in _METHODS
-    for path in ("/", "/ui", "/ui/login", "/ui/w/{path:path}", "/ui/console/{file}")
+    for path in ("/", "/ui/", "/ui", "/ui/login", "/ui/w/{path:path}", "/ui/console/{file}")
 }
 """The pages hold no data: their scripts ask for it with the caller's token."""
 ROUTES: Final = FeatureRoutes((router,), _NEEDS)

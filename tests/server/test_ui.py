@@ -70,6 +70,8 @@ def test_address_of_the_server_leads_to_the_console(http: httpx.Client) -> None:
     answer = http.get("/")
     assert (answer.status_code, answer.headers["location"]) == (307, "ui")
     assert http.get("/ui").status_code == 200
+    slash = http.get("/ui/")
+    assert (slash.status_code, slash.headers["location"]) == (307, "../ui")
 
 
 def test_address_of_lineage_leads_to_the_page_in_the_console(http: httpx.Client) -> None:

@@ -80,6 +80,8 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "HEAD /ui/w/{path:path}": (ANYBODY, 200),
     "GET /ui/console/{file}": (ANYBODY, 200),
     "HEAD /ui/console/{file}": (ANYBODY, 200),
+    "GET /ui/": (ANYBODY, 307),
+    "HEAD /ui/": (ANYBODY, 307),
     "GET /ui/lineage": (ANYBODY, 307),
     "HEAD /ui/lineage": (ANYBODY, 307),
     "GET /ui/assets/{asset}": (ANYBODY, 200),

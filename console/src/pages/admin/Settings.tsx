@@ -39,7 +39,7 @@ export function Settings() {
         comment="The server reads them when it starts: a change takes effect at its next start. Options of a warehouse take effect at once, and are on the page of the warehouse."
       />
       <Card
-        title="Settings of the server"
+        title="All settings"
         aside={<Segments name="Which" value={show} options={SHOWN} choose={(one) => choose({ show: one, find })} />}
       >
         <div className="inside">
