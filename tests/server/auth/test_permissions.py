@@ -347,7 +347,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
-    names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "lineage.css"}
+    names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "index.css"}
     names |= {
         "principal": "nothing",
         "member": "nothing",
