@@ -78,7 +78,7 @@ class Container:
         return (ran.stdout + ran.stderr).strip().rpartition("\n")[2]
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def image() -> str:
     if shutil.which("podman") is None or podman("image", "exists", IMAGE).returncode != 0:
         pytest.skip("there is no image: scripts/image tools, scripts/image build")

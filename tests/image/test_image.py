@@ -15,7 +15,7 @@ from scripts.backends_job.stack import Backends
 from tests.image.conftest import IMAGE, START_SECONDS, Container, podman
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.image, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.image, pytest.mark.timeout(600), pytest.mark.usefixtures("image")]
 MAX_IMAGE_BYTES = 250_000_000
 SERVE_NEW = ("serve", "--create")
 USER = 10001

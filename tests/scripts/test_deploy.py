@@ -1,18 +1,22 @@
 """The files of `deploy/` name settings, ports, versions and files that exist."""
 
+import json
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from duckicelake import __version__
 from duckicelake.settings.model import PREFIX, Settings
 from tests.support.documents import PAGES, ROOT
 
 DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "chart" / "duckicelake"
 SETTINGS = {PREFIX + name.upper() for name in Settings.model_fields}
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 INSTALL = (DEPLOY / "image" / "install").read_text()
@@ -109,3 +113,44 @@ def test_unit_is_understood_and_closed() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-500:]
     assert "Unknown" not in done.stderr
+
+
+def list_values(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Paths and defaults of a chart's values; `resources` is one value."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value and name != "resources":
+            yield from list_values(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def list_schema(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, part in schema["properties"].items():
+        if "properties" in part:
+            yield from list_schema(part, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def test_values_of_the_chart_are_those_of_its_page_and_its_schema() -> None:
+    values = dict(list_values(yaml.safe_load((CHART / "values.yaml").read_text())))
+    rows = re.findall(r"^\| `([\w.]+)` \| `(.*?)` \|", (CHART / "README.md").read_text(), re.MULTILINE)
+    assert {name: yaml.safe_load(default) for name, default in rows} == values
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert set(list_schema(schema)) - {"global"} == set(values)
+
+
+def test_chart_has_the_version_port_and_seconds_of_the_server() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__
+    assert values["service"]["port"] == Settings().port
+    assert values["shutdownSeconds"] == Settings().shutdown_seconds
+    assert f"containerPort: {Settings().port}" in (CHART / "templates" / "deployment.yaml").read_text()
+
+
+def test_values_of_the_page_are_settings() -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", PAGES["docs/how-to/kubernetes.md"], re.DOTALL)
+    values = yaml.safe_load(block)
+    assert set(values["settings"]) <= SETTINGS
+    assert set(values) <= set(yaml.safe_load((CHART / "values.yaml").read_text()))
