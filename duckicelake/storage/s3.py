@@ -78,6 +78,8 @@ class S3Options:
         """Open a boto3 session. Raises InvalidSettingsError without credentials, or for an unknown profile."""
         reader = boto_session.Session()
         reader.register_component("data_loader", _open_descriptions())
+        if self.has_own_endpoints:
+            reader.set_config_variable("ignore_configured_endpoint_urls", True)
         with translate_settings_errors():
             session = boto3.Session(
                 botocore_session=reader,
@@ -107,7 +109,6 @@ class S3Options:
             max_pool_connections=self.max_connections,
             s3={"addressing_style": style},
             proxies=None if self.proxy is None else dict.fromkeys(("http", "https"), self.proxy),
-            ignore_configured_endpoint_urls=self.has_own_endpoints,
             # Measured: validating parameters and building the user agent are a quarter of botocore's work on a request.
             parameter_validation=False,
             user_agent=USER_AGENT,
