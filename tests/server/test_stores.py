@@ -1,17 +1,23 @@
 """A lake in Google Cloud Storage and one in Azure: PyIceberg with the keys that it is given, and DuckDB beside it."""
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
+from duckicelake.catalog.context.secret_keys import SecretKeys
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.gc import delete_orphans, find_orphans
+from duckicelake.catalog.storage_profiles import ProfileRules, StorageProfile, StorageProfileSpec
+from duckicelake.cli.wiring.profile_settings import open_profile
 from duckicelake.cli.wiring.services import open_services
 from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.lake.side_tables.locations import record_zones
@@ -19,6 +25,7 @@ from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from duckicelake.settings.model import Settings
 from duckicelake.storage.bucket_store import BucketStore
+from duckicelake.storage.gcs_vendor import GcsVendor
 from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.protocol import unwrap
 from duckicelake.storage.s3_probe import try_warehouse
@@ -137,3 +144,31 @@ def test_doctor_finds_a_store_that_works(services: Services) -> None:
     store = unwrap(services.store)
     assert isinstance(store, BucketStore)
     assert try_warehouse(store).advice == ""
+
+
+def seal_profile(root: str, key: tuple[str, str], **options: str) -> tuple[ProfileRules, StorageProfile]:
+    """Make a profile with an encrypted key, and the rules that decrypt it."""
+    keys, profile_id = SecretKeys.parse("k1:" + "s" * 32), uuid4()
+    secret = keys.encrypt(json.dumps(key), f"storage-profile {profile_id}")
+    spec = StorageProfileSpec("other", root, **options)
+    return ProfileRules(keys), StorageProfile(profile_id, spec, secret, datetime.now(UTC))
+
+
+def test_storage_profile_opens_a_bucket_of_google_by_the_json_of_its_key(gcs_bucket: GcsBucket) -> None:
+    endpoints = {"endpoint": gcs_bucket.fake.endpoint, "sts_endpoint": gcs_bucket.tokens.endpoint}
+    elsewhere = json.dumps({**json.loads(make_key_file()), "token_uri": "http://127.0.0.1:1/token"})
+    rules, profile = seal_profile(f"{gcs_bucket.uri}/lakes", ("lake", elsewhere), **endpoints)
+    opened = open_profile(Settings(allowed_addresses="127.0.0.1"), rules, f"{gcs_bucket.uri}/lakes/one", profile)
+    with closing(opened.store):
+        opened.store.check()
+    assert isinstance(opened.access.vendor, GcsVendor)
+
+
+def test_storage_profile_opens_a_container_of_azure_by_the_key_of_its_account(azure_container: AzureContainer) -> None:
+    azurite = azure_container.azurite
+    key = (azurite.account, azurite.key)
+    rules, profile = seal_profile(f"{azure_container.uri}/lakes", key, endpoint=azurite.endpoint, vending="none")
+    opened = open_profile(Settings(allowed_addresses="127.0.0.1"), rules, f"{azure_container.uri}/lakes/one", profile)
+    with closing(opened.store):
+        opened.store.check()
+    assert opened.access.vendor is None
