@@ -264,6 +264,9 @@ class Settings(BaseSettings):
         default=None, description="external id that the role's trust policy requires, if any"
     )
     s3_vending_seconds: int = Field(default=3600, ge=900, le=43200, description="seconds that clients' keys are valid")
+    s3_kms_key: str | None = Field(
+        default=None, description="ARN of the KMS key that clients' keys may use; none: no key"
+    )
     s3_static_access_key_id: str | None = Field(default=None, description="key that clients get with s3_vending=static")
     s3_static_secret_access_key: SecretStr | None = Field(default=None, description="that key's secret")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -94,6 +96,14 @@ class AzureOptions:
         return read_token(http.post_form(url, form), clock, url)
 
 
+def decode_account_key(key: str) -> bytes:
+    """Decode the key of a storage account. Raises InvalidSettingsError."""
+    try:
+        return base64.b64decode(key, validate=True)
+    except binascii.Error as error:
+        raise InvalidSettingsError("the storage account's key isn't in base64: copy it from Azure's portal") from error
+
+
 def split_container(container: str) -> tuple[str, str, str]:
     """Split `<container>@<account>.dfs.…` into (container, host, account)."""
     name, _, host = container.partition("@")
@@ -117,6 +127,8 @@ class AzureStore(BucketStore):
         Raises InvalidSettingsError for a key that isn't in base64.
         """
         super().__init__(root, options.max_attempts)
+        if options.account_key is not None:
+            decode_account_key(options.account_key)
         self.options = options
         self._sas = sas
         self._http = options.open_http()

@@ -1,7 +1,6 @@
 """Vend shared access signatures of Azure Storage for directories, or for whole containers."""
 
 import base64
-import binascii
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +10,8 @@ from typing import ClassVar, Final, Literal
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree as ET
 
-from duckicelake.errors import InvalidSettingsError, StoreDeniedError, UnavailableError
-from duckicelake.storage.azure import AzureOptions, split_container
+from duckicelake.errors import StoreDeniedError, UnavailableError
+from duckicelake.storage.azure import AzureOptions, decode_account_key, split_container
 from duckicelake.storage.bearer_tokens import KeptToken
 from duckicelake.storage.folder import StoreFolder
 from duckicelake.storage.vendor import CachingVendor, FolderKeys
@@ -147,21 +146,11 @@ def sign_folder(
     identity = [*delegation.values(), "", "", ""] if delegation else [""]
     rest = ["", protocols, _VERSION, resource, "", "", "", "", "", "", ""]
     lines = [permissions, start, end, place, *identity, *rest]
-    signature = _compute(secret, "\n".join(lines))
+    digest = hmac.digest(decode_account_key(secret), "\n".join(lines).encode(), "sha256")
     parameters = {"sp": permissions, "st": start, "se": end, "spr": protocols, "sv": _VERSION, "sr": resource}
     if directory:
         parameters["sdd"] = str(directory.count("/") + 1)
-    return urlencode({**parameters, **delegation, "sig": signature}, quote_via=quote, safe="")
-
-
-def _compute(secret: str, text: str) -> str:
-    try:
-        key = base64.b64decode(secret, validate=True)
-    except binascii.Error as error:
-        raise InvalidSettingsError(
-            "the key of the storage account isn't in base64: copy it from Azure's portal"
-        ) from error
-    return base64.b64encode(hmac.digest(key, text.encode(), "sha256")).decode()
+    return urlencode({**parameters, **delegation, "sig": base64.b64encode(digest).decode()}, quote_via=quote, safe="")
 
 
 def _format_time(seconds: int) -> str:

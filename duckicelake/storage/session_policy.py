@@ -21,6 +21,8 @@ WRITE_ACTIONS: Final = (
     "s3:ListMultipartUploadParts",
 )
 """Clients delete what they wrote for a commit that failed, and the files of snapshots that they expire."""
+KMS_ACTIONS: Final = ("kms:Decrypt", "kms:GenerateDataKey")
+"""What reads and writes of objects ask of the key that encrypts them; uploads in parts need both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +34,18 @@ class PolicyScope:
 
 
 def build_scopes(
-    folders: Sequence[StoreFolder], *, partition: str = "aws", most: int = MAX_POLICY_CHARACTERS
+    folders: Sequence[StoreFolder],
+    *,
+    partition: str = "aws",
+    most: int = MAX_POLICY_CHARACTERS,
+    kms_key: str | None = None,
 ) -> tuple[tuple[PolicyScope, ...], tuple[StoreFolder, ...]]:
     """Return (as few policies as cover the folders, in order; folders that none can cover)."""
     scopes: list[PolicyScope] = []
     uncovered: list[StoreFolder] = []
     for folder in folders:
-        wider = _build_scope((*scopes[-1].folders, folder) if scopes else (folder,), partition)
-        alone = _build_scope((folder,), partition)
+        wider = _build_scope((*scopes[-1].folders, folder) if scopes else (folder,), partition, kms_key)
+        alone = _build_scope((folder,), partition, kms_key)
         if len(wider.policy) <= most:
             scopes[-1:] = [wider]
         elif len(alone.policy) <= most and len(scopes) < MAX_POLICIES:
@@ -49,8 +55,11 @@ def build_scopes(
     return tuple(scopes), tuple(uncovered)
 
 
-def build_session_policy(folders: Iterable[StoreFolder], *, partition: str = "aws") -> str:
-    """Build the policy as compact ASCII JSON. partition: the first word after `arn:` of the cloud's names."""
+def build_session_policy(folders: Iterable[StoreFolder], *, partition: str = "aws", kms_key: str | None = None) -> str:
+    """Build the policy as compact ASCII JSON.
+
+    partition: the first word after `arn:` of the cloud's names. kms_key: ARN of the key that encrypts the objects.
+    """
     given = tuple(folders)
     written = [folder for folder in given if folder.is_writable]
     read = [folder for folder in given if not folder.is_writable]
@@ -58,12 +67,13 @@ def build_session_policy(folders: Iterable[StoreFolder], *, partition: str = "aw
         *([_allow_objects(WRITE_ACTIONS, written, partition)] if written else []),
         *([_allow_objects(READ_ACTIONS, read, partition)] if read else []),
         *(_allow_listing(bucket, given, partition) for bucket in sorted({folder.bucket for folder in given})),
+        *([] if kms_key is None else [{"Effect": "Allow", "Action": list(KMS_ACTIONS), "Resource": kms_key}]),
     ]
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
 
 
-def _build_scope(folders: tuple[StoreFolder, ...], partition: str) -> PolicyScope:
-    return PolicyScope(folders, build_session_policy(folders, partition=partition))
+def _build_scope(folders: tuple[StoreFolder, ...], partition: str, kms_key: str | None) -> PolicyScope:
+    return PolicyScope(folders, build_session_policy(folders, partition=partition, kms_key=kms_key))
 
 
 def _allow_objects(actions: Sequence[str], folders: Sequence[StoreFolder], partition: str) -> dict[str, object]:

@@ -82,11 +82,15 @@ class StaticVendor:
 
 @dataclass(frozen=True, slots=True)
 class StsRole:
-    """The role for STS. arn: required by AWS; MinIO ignores it and narrows the server's own rights."""
+    """The role for STS. arn: required by AWS; MinIO ignores it and narrows the server's own rights.
+
+    kms_key: ARN of the key that encrypts the objects, which clients' keys may use; None: they need none.
+    """
 
     arn: str | None = None
     external_id: str | None = None
     seconds: int = 3600
+    kms_key: str | None = None
 
     @property
     def partition(self) -> str:
@@ -111,7 +115,7 @@ class StsVendor(CachingVendor):
     def make_keys(
         self, holder: str, folders: Sequence[StoreFolder], seconds: int
     ) -> tuple[Sequence[FolderKeys], Sequence[StoreFolder]]:
-        scopes, refused_folders = build_scopes(folders, partition=self._role.partition)
+        scopes, refused_folders = build_scopes(folders, partition=self._role.partition, kms_key=self._role.kms_key)
         vended: list[FolderKeys] = []
         uncovered = list(refused_folders)
         for scope in scopes:
@@ -133,7 +137,7 @@ class StsVendor(CachingVendor):
         vended: list[FolderKeys] = []
         uncovered: tuple[StoreFolder, ...] = ()
         for part in (scope.folders[:half], scope.folders[half:]):
-            for smaller in build_scopes(part, partition=self._role.partition)[0]:
+            for smaller in build_scopes(part, partition=self._role.partition, kms_key=self._role.kms_key)[0]:
                 made, refused = self._narrow(holder, smaller, seconds)
                 vended += made
                 uncovered += refused

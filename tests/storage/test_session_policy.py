@@ -115,3 +115,11 @@ def test_folder_holds_by_whole_segments() -> None:
     assert not folder.holds("b", "orders2/x")
     assert not folder.holds("b", "orders/")
     assert not folder.holds("c", "orders/x")
+
+
+def test_policy_allows_the_key_that_encrypts_the_objects_alone() -> None:
+    key = "arn:aws:kms:eu-west-1:111122223333:key/1"
+    ((scope,), uncovered) = build_scopes([StoreFolder("s3://b/t/", is_writable=True)], kms_key=key)
+    statement = json.loads(scope.policy)["Statement"][-1]
+    assert statement == {"Effect": "Allow", "Action": ["kms:Decrypt", "kms:GenerateDataKey"], "Resource": key}
+    assert uncovered == ()

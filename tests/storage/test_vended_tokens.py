@@ -74,7 +74,7 @@ def test_signature_for_a_directory_names_it_and_its_depth(azure_container: Azure
     said = {name: values[0] for name, values in parse_qs(text).items()}
     assert (said["sr"], said["sdd"], said["sp"], said["se"]) == ("d", "2", "racwdl", times[1])
     with pytest.raises(InvalidSettingsError, match="base64"):
-        sign_folder(folder, "directory", times, "no base 64", {})
+        AzureStore(azure_container.uri, replace(azure_container.options(), account_key="no base 64"), now_ms)
 
 
 def test_token_is_bounded_to_the_folders_of_the_table(gcs_bucket: GcsBucket) -> None:

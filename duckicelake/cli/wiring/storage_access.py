@@ -85,7 +85,7 @@ def build_vendors(
 
 def build_sts_vendor(settings: Settings, options: S3Options, session: Session, clock: Callable[[], int]) -> StsVendor:
     client = open_sts_client(session, options, settings.s3_sts_endpoint or settings.s3_endpoint)
-    role = StsRole(settings.s3_role_arn, settings.s3_external_id, settings.s3_vending_seconds)
+    role = StsRole(settings.s3_role_arn, settings.s3_external_id, settings.s3_vending_seconds, settings.s3_kms_key)
     return StsVendor(client, role, clock)
 
 
