@@ -21,6 +21,7 @@ RUN_BY = {
     "docs/client.md": "tests/client/test_lake.py",
     "docs/delta.md": "tests/delta/duckdb/test_read_delta.py",
     "docs/governance.md": "tests/cli/test_governance.py",
+    **{page: "tests/examples/test_examples.py" for page in PAGES if page.startswith("examples/") and snippets(page)},
     **{page: "tests/scripts/test_guides.py" for page in PAGES if page.startswith(("docs/tutorials/", "docs/how-to/"))},
     "docs/lineage.md": "tests/lineage/duckdb/test_snippet.py",
     "docs/scan-planning.md": "tests/engines/test_snippets.py",
@@ -74,9 +75,11 @@ def test_links_lead_to_pages_and_headings(page: str) -> None:
 
 
 def test_navigation_of_the_site_has_every_page() -> None:
-    named = set(re.findall(r": ([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
-    assert {f"docs/{name}" for name in named if f"docs/{name}" in PAGES} == {page for page in PAGES if "/" in page}
-    assert {"index.md", "missing.md"} <= named
+    named = set(re.findall(r"[:-] ([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {page for page in PAGES if page.startswith("docs/")}
+    assert {f"docs/{name}" for name in named if f"docs/{name}" in PAGES} == pages
+    examples = {page.removesuffix("/README.md") for page in PAGES if page.startswith("examples/")}
+    assert {"index.md", "missing.md", *(f"{page}{'/index' * (page == 'examples')}.md" for page in examples)} <= named
 
 
 def test_every_page_begins_with_whom_it_is_for() -> None:

@@ -1,4 +1,4 @@
-"""Pages of the site that aren't in docs/: the README as its first page, MISSING.md, and where their links lead."""
+"""Pages of the site that aren't in docs/: the README as its first page, MISSING.md, examples, and where links lead."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -12,8 +12,11 @@ from mkdocs.structure.pages import Page
 ROOT: Final = Path(__file__).parents[2]
 MERMAID: Final = ROOT / "build/site-venv/package/dist/mermaid.min.js"
 ROUTES: Final = "reference/routes.json"
-OUTSIDE: Final = {"README.md": "index.md", "MISSING.md": "missing.md", "CHANGELOG.md": "changelog.md"}
-"""Pages at the repository's top, and what they are called in the site."""
+OUTSIDE: Final = {"README.md": "index.md", "MISSING.md": "missing.md", "CHANGELOG.md": "changelog.md"} | {
+    path.relative_to(ROOT).as_posix(): f"examples/{'index' if path.parent.name == 'examples' else path.parent.name}.md"
+    for path in (ROOT / "examples").rglob("README.md")
+}
+"""Pages at the repository's top and of the examples, and what they are called in the site."""
 _LINK: Final = re.compile(r"(!?\[[^\]]*\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 
 

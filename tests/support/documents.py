@@ -1,4 +1,4 @@
-"""The pages at the top and in docs/, as tests read them."""
+"""The pages at the top, in docs/ and in examples/, as tests read them."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ ROOT = Path(__file__).parents[2]
 README = "README.md"
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text()
-    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+    for folder, pattern in (("", "*.md"), ("docs", "**/*.md"), ("examples", "**/*.md"))
+    for path in sorted((ROOT / folder).glob(pattern))
 }
 """Texts by their paths in the repository."""
 
