@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 from random import Random
 from typing import Any
 
@@ -50,6 +50,8 @@ class Traffic:
     """Names of properties whose commit was acknowledged, by table."""
     seconds: list[float] = field(default_factory=list)
     """Of each request from its first sending to its good answer."""
+    times: list[float] = field(default_factory=list)
+    """When requests were answered well."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -87,6 +89,10 @@ class Traffic:
     def count(self) -> int:
         """Requests that were answered well."""
         return sum(self.answers.values())
+
+    def longest_gap(self) -> float:
+        """The longest time in which no request of any client was answered well, in seconds."""
+        return max((after - before for before, after in pairwise(sorted(self.times))), default=0.0)
 
     def wait_for_more(self, requests: int = 60) -> None:
         """Return when so many more requests were answered well: by both servers, if both serve."""
@@ -146,7 +152,8 @@ class Traffic:
             else:
                 if answer.is_success or answer.status_code == 304:
                     self.answers[what] += 1
-                    self.seconds.append(time.monotonic() - began)
+                    self.times.append(time.monotonic())
+                    self.seconds.append(self.times[-1] - began)
                     return answer
                 said = f"{answer.status_code} {answer.text[:300]}"
             self.failures.append(Failure(what, said, at, time.monotonic() - at))

@@ -49,7 +49,8 @@ def find_changed_files(
     """Return what a proposed snapshot adds to and removes from its parent.
 
     `read` are the manifests of its list that the catalog doesn't know, by path; `missing` the live files of those that
-    the parent lists and it doesn't. InvalidRequestError if it keeps a file that the parent doesn't have.
+    the parent lists and it doesn't. InvalidRequestError if it keeps a file that the parent doesn't have;
+    CommitFailedError if it builds on another snapshot, which had the parent's id until a failover lost it.
     """
     places = {get_place(row) for row in missing}
     kept: set[Place] = set()
@@ -61,7 +62,7 @@ def find_changed_files(
                 inherited = entry.sequence_number in (line.sequence_number, UNASSIGNED)
                 added.append((entry.data_file, line.partition_spec_id, None if inherited else entry.sequence_number))
             elif entry.status is not EntryStatus.DELETED:
-                kept.add(_check_kept_place(entry, places, line, snapshot))
+                kept.add(_check_kept_place(entry, places, line, snapshot, proposed_id))
     return Upload(snapshot, tuple(added), tuple(row for row in missing if get_place(row) not in kept))
 
 
@@ -72,8 +73,16 @@ def get_place(file: FileRow | DataFile) -> Place:
     return file.path, file.metrics.get("content_offset")
 
 
-def _check_kept_place(entry: ManifestEntry, known: AbstractSet[Place], line: ManifestFile, snapshot: Snapshot) -> Place:
+def _check_kept_place(
+    entry: ManifestEntry, known: AbstractSet[Place], line: ManifestFile, snapshot: Snapshot, proposed_id: int
+) -> Place:
     place = get_place(entry.data_file)
+    if place not in known and line.added_snapshot_id != proposed_id:
+        raise CommitFailedError(
+            f"Snapshot {snapshot.snapshot_id} builds on another state than this table's: it takes over manifest "
+            f"{line.manifest_path} with {place[0]}, which the table doesn't hold; load the table again",
+            "assert-ref-snapshot-id",
+        )
     if place not in known:
         raise InvalidRequestError(
             f"Manifest {line.manifest_path} of snapshot {snapshot.snapshot_id} lists {place[0]} as a file of before, "

@@ -1,5 +1,6 @@
 """Inspect a Postgres database, and create or adopt a DuckLake 1.0 catalog in it."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -7,7 +8,7 @@ from urllib.parse import quote
 
 import psycopg
 from psycopg import Cursor, sql
-from psycopg.errors import InsufficientPrivilege
+from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 
 from duckicelake.errors import StartupError, UnavailableError, UnsupportedCatalogError
 from duckicelake.lake.ducklake.database import open_lake_session
@@ -19,14 +20,19 @@ from duckicelake.lake.formats import (
 )
 from duckicelake.lake.setup.migrations import apply_migrations, load_migrations
 from duckicelake.postgres.database import Database
+from duckicelake.postgres.failures import is_retryable
 from duckicelake.postgres.queries import Row, load_queries
 from duckicelake.postgres.session import disable_timeout
 
 _SQL = load_queries("lake", "format")
+_MIGRATE_SQL = load_queries("lake", "migrate")
 
 DEFAULT_SCHEMA_NAME: Final = "public"
 """The schema of whoever names none."""
 _MAX_NAMES_SHOWN: Final = 5
+_MIGRATION_WAIT_SECONDS: Final = 120
+_MIGRATION_PAUSE_SECONDS: Final = 2.0
+"""Four times what `limit_waits` allows: readers wait for a fifth of the time."""
 _IMPORT_TABLE: Final = "duckicelake_import"
 """Says how far `duckicelake import-lake` has come; exists until it is complete."""
 _OLDER_FORMAT_VERSIONS = frozenset({"0.1", "0.2", "0.3", "0.3-dev1", "0.4", "0.4-dev1"})
@@ -190,7 +196,7 @@ def prepare_catalog(database: Database, data_path: str, *, creates: bool = True)
     there is none and `creates` is False. From now on each transaction of `database` begins as `require_known` says.
     """
     try:
-        path = retry_transaction(lambda: _prepare_locked(database, data_path, creates=creates))
+        path = _prepare_between_readers(database, data_path, creates=creates)
     except UnavailableError as error:
         denial = error.__cause__
         if not isinstance(denial, InsufficientPrivilege):
@@ -295,6 +301,36 @@ def _advise_upgrade(version: str) -> str:
     )
 
 
+def _prepare_between_readers(database: Database, data_path: str, *, creates: bool) -> str:
+    """Prepare the catalog without keeping readers waiting.
+
+    A migration that waits for a table in use has all who read it later wait behind it. It gives up soon therefore, and
+    comes back after a pause.
+    """
+    until = time.monotonic() + _MIGRATION_WAIT_SECONDS
+    while True:
+        try:
+            return retry_transaction(lambda: _prepare_locked(database, data_path, creates=creates), _is_retryable_here)
+        except LockNotAvailable as error:
+            if time.monotonic() > until:
+                raise UnavailableError(
+                    f"the migration waited {_MIGRATION_WAIT_SECONDS} s for tables in use, and nothing was changed: end "
+                    f"{_read_blockers(database)}, then start the server again"
+                ) from error
+        time.sleep(_MIGRATION_PAUSE_SECONDS)
+
+
+def _is_retryable_here(error: BaseException) -> bool:
+    return is_retryable(error) and not isinstance(error, LockNotAvailable)
+
+
+def _read_blockers(database: Database) -> str:
+    """Describe the sessions whose transactions use tables for the longest time."""
+    with database.reading() as cursor:
+        found = cursor.execute(_MIGRATE_SQL.blockers).fetchall()
+    return _format_names([f"session {pid} of {user} ({program})" for pid, user, program in found], "other session")
+
+
 def _prepare_locked(database: Database, data_path: str, *, creates: bool) -> str:
     with database.transaction() as cursor:
         disable_timeout(cursor)
@@ -308,6 +344,7 @@ def _prepare_locked(database: Database, data_path: str, *, creates: bool) -> str
             check_supported(options)
             check_complete(cursor, contents)
             check_migrated(cursor, contents, options)
+        cursor.execute(_MIGRATE_SQL.limit_waits)
         apply_migrations(cursor)
     return options["data_path"]
 

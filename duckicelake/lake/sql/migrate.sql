@@ -63,3 +63,14 @@ WITH ours AS (
 SELECT regexp_replace(replace(fact, quote_ident(current_schema()) || '.', ''),
                       'search_path=' || quote_ident(current_schema()) || ',', 'search_path=,')
 FROM facts ORDER BY fact COLLATE "C";
+
+-- limit_waits: for tables in use. Whoever reads such a table later waits behind a migration that waits
+SET LOCAL lock_timeout = '500ms';
+
+-- blockers: sessions whose transactions have held tables for the longest time
+SELECT a.pid, a.usename, coalesce(nullif(a.application_name, ''), 'unnamed program')
+FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+  AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.granted)
+ORDER BY a.xact_start
+LIMIT 3;

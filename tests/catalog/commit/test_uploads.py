@@ -186,3 +186,15 @@ def test_a_store_that_fails_keeps_the_record(services: Services, client: Client)
     with pytest.raises((CatalogError, OSError)):
         collect_uploads(services)
     assert recorded(services) == 1
+
+
+def test_commit_that_takes_over_a_manifest_of_a_lost_snapshot_fails_as_after_any_conflict(client: Client) -> None:
+    """After a failover that lost commits, DuckDB's next snapshot may have the number of a lost one."""
+    client.create()
+    client.commit(append_request((1, "a"))(client.metadata()))
+    base = client.metadata()
+    lost, draft, numbers = Draft(base), Draft(base), {"sequence_number": 1, "min_sequence_number": 1}
+    manifests = [draft.manifest([draft.data_file([(3, "c")])]), lost.manifest([lost.data_file([(2, "b")])], **numbers)]
+    with pytest.raises(CommitFailedError, match="builds on another state than this table's"):
+        client.commit(draft.body([*manifests, *draft.parent_manifests]))
+    assert pyiceberg_rows(client.load()) == [(1, "a")]

@@ -6,12 +6,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duckicelake.errors import UnsupportedCatalogError
+from duckicelake.errors import UnavailableError, UnsupportedCatalogError
 from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup import format as lake_format
 from duckicelake.lake.setup.format import prepare_catalog, read_stored_lake
-from duckicelake.lake.setup.migrations import load_migrations
+from duckicelake.lake.setup.migrations import is_up_to_date, load_migrations
+from duckicelake.postgres.queries import load_queries
 from tests.conftest import Attach
 from tests.support.ducklake_11 import format_change
+from tests.support.waits import wait_until
 
 COLUMNS = """
     SELECT table_name, ordinal_position, column_name, data_type, is_nullable, column_default
@@ -119,3 +122,51 @@ def test_macros_of_a_lake_are_read(empty_database_url: str, attach: Attach, tmp_
         database.close()
     stored = read_stored_lake(empty_database_url)
     assert (stored.schema, stored.macros) == ("public", ["main.top", "s.more"])
+
+
+READ_LAKE = "SELECT lake_id FROM duckicelake_lake"
+WAITING = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def older_lake(empty_database, empty_database_url):
+    """A lake from before a column of `duckicelake_lake` that one session reads in an open transaction."""
+    with empty_database.transaction() as cursor:
+        cursor.execute(lake_format.build_tables_sql())
+        cursor.execute(load_queries("lake", "format").insert_initial_rows, {"data_path": "/nowhere/"})
+        cursor.execute(load_queries("lake", "migrate").create_table)
+        for migration in load_migrations():
+            if not migration.name.endswith("_dropped.sql"):
+                cursor.execute(migration.sql)
+                row = {"number": migration.number, "name": migration.name}
+                cursor.execute(load_queries("lake", "migrate").record, row)
+            else:
+                break
+    with psycopg.connect(empty_database_url) as reader:
+        reader.execute(READ_LAKE)
+        yield reader
+
+
+def test_migration_that_waits_for_a_table_in_use_keeps_no_reader_waiting(
+    empty_database, empty_database_url, older_lake, monkeypatch
+):
+    monkeypatch.setattr(lake_format, "_MIGRATION_PAUSE_SECONDS", 0.2)
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(empty_database_url, autocommit=True) as another:
+        another.execute("SET lock_timeout = '60s'")
+        migration = pool.submit(prepare_catalog, empty_database, "/nowhere/", creates=False)
+        wait_until(lambda: another.execute(WAITING).rowcount > 0)
+        another.execute(READ_LAKE)
+        assert not migration.done()
+        older_lake.rollback()
+        assert migration.result(60) == "/nowhere/"
+    with empty_database.reading() as cursor:
+        assert is_up_to_date(cursor)
+
+
+def test_migration_that_waits_in_vain_changes_nothing_and_names_the_session(empty_database, older_lake, monkeypatch):
+    monkeypatch.setattr(lake_format, "_MIGRATION_WAIT_SECONDS", 0)
+    pid = older_lake.info.backend_pid
+    with pytest.raises(UnavailableError, match=rf"nothing was changed: end 1 other session \(session {pid} of "):
+        prepare_catalog(empty_database, "/nowhere/", creates=False)
+    with empty_database.reading() as cursor:
+        assert not is_up_to_date(cursor)
