@@ -223,3 +223,56 @@ def test_request_goes_with_the_login_of_the_variable(lake: ShownLake, browser: B
     assert "$DUCKICELAKE_CLIENT_TOKEN" in shown
     assert page.evaluate("sessionStorage.getItem('duckicelake.token')") not in shown
     window.context.close()
+
+
+def test_change_of_one_tab_is_seen_in_the_other_which_keeps_what_is_typed(
+    lake: ShownLake, window: Visit, space: str
+) -> None:
+    other = window.context.new_page()
+    other.goto(f"{lake.uri}/ui/w/duckicelake/tables?in={space}")
+    listed = other.get_by_role("region", name="Tables and views")
+    expect(listed).to_be_visible()
+    typed = choose(other, "New", "New table").get_by_label("Name").first
+    typed.fill("half_a_name")
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/tables?in={space}&new=namespace")
+    page.get_by_role("dialog").get_by_label("Name").fill(f"{space}.of_one_tab")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="of_one_tab")).to_be_visible()
+    expect(listed.get_by_text("of_one_tab")).to_be_visible()
+    expect(typed).to_have_value("half_a_name")
+
+
+def test_act_without_a_network_fails_at_once_and_can_be_tried_again(
+    lake: ShownLake, browser: Browser, space: str
+) -> None:
+    window = visit(browser)
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/tables?in={space}&new=namespace")
+    page.get_by_role("dialog").get_by_label("Name").fill(f"{space}.later")
+    page.wait_for_load_state("networkidle")
+    window.context.set_offline(True)
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("No answer")
+    window.context.set_offline(False)
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="later")).to_be_visible()
+    window.context.close()
+
+
+def test_token_that_ends_in_an_act_leaves_it_undone_and_leads_back_to_it(lake: ShownLake, browser: Browser) -> None:
+    window = visit(browser)
+    page = window.page
+    lake.server.clock.now = NOW
+    page.goto(f"{lake.guarded}/ui/w/duckicelake/tables?in=sales&new=namespace")
+    sign_in(window)
+    page.get_by_role("dialog").get_by_label("Name").fill("sales.too_late")
+    lake.server.clock.now = NOW + 7200
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("alert")).to_contain_text("expired")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    lake.server.clock.now = NOW
+    sign_in(window)
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert ["sales", "too_late"] not in lake.ask("GET", "/v1/namespaces?parent=sales")["namespaces"]
+    window.context.close()

@@ -116,8 +116,17 @@ def test_audit_trail_comes_by_pages_to_its_first_entry(lake: ShownLake, window: 
     expect(rows.get_by_role("row").last).to_contain_text("sales.t1")
 
 
-def test_home_leaves_the_files_of_the_lake_alone(lake: ShownLake, window: Visit) -> None:
-    """To look for every file takes minutes where there are very many."""
-    window.page.goto(f"{lake.uri}/ui")
-    expect(window.page.get_by_text("checks of the catalog found nothing")).to_be_visible()
-    assert [url.partition("?")[2] for url in window.asked if "/v1/doctor" in url] == ["files=false"]
+def test_no_page_has_all_of_the_lake_examined_by_itself(lake: ShownLake, window: Visit) -> None:
+    """That takes minutes where there are very many files: Home leads to the doctor, who looks for them where asked."""
+    page = window.page
+    page.goto(f"{lake.uri}/ui")
+    link = page.get_by_role("link", name="Examine the catalog")
+    expect(link).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert not [url for url in window.asked if "/v1/doctor" in url]
+    link.click()
+    expect(page.get_by_text("Postgres version")).to_be_visible()
+    page.get_by_label("Look for every data file, too").check()
+    expect(page.get_by_text("Examined just now")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert [url.partition("?")[2] for url in window.asked if "/v1/doctor" in url] == ["files=false", "files=true"]

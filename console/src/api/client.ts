@@ -28,8 +28,17 @@ export class ApiError extends Error {
   readonly status: number;
   readonly type: string;
   readonly requestId: string | null;
-  constructor(message: string, status: number, type: string, requestId: string | null) {
+  /** When the server wants to be asked again, in milliseconds from now; null if it doesn't say. */
+  readonly retryAfterMs: number | null;
+  constructor(
+    message: string,
+    status: number,
+    type: string,
+    requestId: string | null,
+    retryAfterMs: number | null = null,
+  ) {
     super(message);
+    this.retryAfterMs = retryAfterMs;
     this.status = status;
     this.type = type;
     this.requestId = requestId;
@@ -63,8 +72,12 @@ async function call<P extends keyof paths, M extends Method>(
   asked: Asked<P, M>,
 ): Promise<Answer<P, M>> {
   const answer = await send(method, path, asked);
-  const text = await answer.text();
-  return (text ? parseAnswer(text, answer) : undefined) as Answer<P, M>;
+  const text = await answer.text().catch((error: unknown) => {
+    if (asked.signal?.aborted) throw error;
+    throw new ApiError("The answer was cut off. The server or the network may be down.", 0, "CutAnswer", null);
+  });
+  // What reads always has an answer; acts may have none.
+  return (text || method === "get" ? parseAnswer(text, answer) : undefined) as Answer<P, M>;
 }
 
 /** All routes answer with objects; anything else is from who stands in between, or of another server. */
@@ -118,11 +131,13 @@ async function sendOnce<P extends keyof paths, M extends Method>(
 
 export async function readError(answer: Response): Promise<ApiError> {
   const id = answer.headers.get("X-Request-Id");
+  const seconds = answer.headers.get("Retry-After");
+  const again = seconds !== null && /^\d{1,6}$/.test(seconds) ? Number(seconds) * 1000 : null;
   try {
     const { error } = (await answer.json()) as { error: { message: string; type: string } };
-    return new ApiError(String(error.message), answer.status, String(error.type), id);
+    return new ApiError(String(error.message), answer.status, String(error.type), id, again);
   } catch {
-    return new ApiError(`The server answered with status ${answer.status}.`, answer.status, "", id);
+    return new ApiError(`The server answered with status ${answer.status}.`, answer.status, "", id, again);
   }
 }
 

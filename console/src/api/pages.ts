@@ -1,5 +1,6 @@
 // Lists that come page by page. Of a long one, only the first page is asked again; the others come anew as it is scrolled.
 import type { InfiniteData, Query, QueryClient, QueryFilters } from "@tanstack/react-query";
+import { serverUrl } from "./address.ts";
 
 type Pages = InfiniteData<unknown>;
 
@@ -24,6 +25,17 @@ function cut(client: QueryClient, query: Query): void {
 export function renewQueries(client: QueryClient, filters: QueryFilters & { refetchType?: "none" | "active" }) {
   for (const query of client.getQueryCache().findAll(filters)) cut(client, query);
   return client.invalidateQueries(filters);
+}
+
+const tabs = new BroadcastChannel(`duckicelake changes ${serverUrl}`);
+
+/** Let other tabs ask again what an act has changed. warehouse: of whose pages. */
+export function announceChange(warehouse: string): void {
+  tabs.postMessage(warehouse);
+}
+
+export function followOtherTabs(client: QueryClient): void {
+  tabs.onmessage = ({ data }: MessageEvent<string>) => void renewQueries(client, { queryKey: [data] });
 }
 
 /** Forget the further pages of lists that aren't seen any more. */

@@ -3,7 +3,7 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { serverUrl } from "../api/address.ts";
-import { callerQuery, doctorQuery, historyQuery, namespacesQuery, readinessQuery } from "../api/queries.ts";
+import { callerQuery, historyQuery, namespacesQuery, readinessQuery } from "../api/queries.ts";
 import { Card, Head } from "../parts/Card.tsx";
 import { Code } from "../parts/Copy.tsx";
 import { Empty, Loaded } from "../parts/Notice.tsx";
@@ -13,8 +13,6 @@ import { NewLink } from "./acts/namespace.tsx";
 import { snippetsFor } from "./snippets.ts";
 
 const NEWEST = 8;
-/** For so long the page has the same findings. */
-const EXAMINED_MS = 300_000;
 
 export function Home() {
   const warehouse = useWarehouse();
@@ -101,9 +99,6 @@ function Connect({ warehouse }: { warehouse: string }) {
 function Health({ warehouse }: { warehouse: string }) {
   const readiness = useQuery(readinessQuery());
   const { data: caller } = useQuery(callerQuery(warehouse));
-  const isAdmin = caller?.["is-admin"] ?? false;
-  const doctor = useQuery({ ...doctorQuery(warehouse, false), enabled: isAdmin, staleTime: EXAMINED_MS });
-  const bad = doctor.data?.findings.filter(({ ok }) => !ok) ?? [];
   return (
     <Card
       title="Health"
@@ -123,18 +118,12 @@ function Health({ warehouse }: { warehouse: string }) {
               ? "Postgres and the object store answer."
               : "Asking Postgres and the object store…"}
         </p>
-        {isAdmin && doctor.data ? (
-          bad.length === 0 ? (
-            <p className="quiet">{doctor.data.findings.length} checks of the catalog found nothing.</p>
-          ) : (
-            <ul className="stack">
-              {bad.map(({ name, detail, advice }) => (
-                <li key={name}>
-                  <strong>{name}</strong>: {detail}. {advice}
-                </li>
-              ))}
-            </ul>
-          )
+        {caller?.["is-admin"] ? (
+          <p>
+            <Link to="/w/$warehouse/doctor" params={{ warehouse }}>
+              Examine the catalog
+            </Link>
+          </p>
         ) : null}
       </div>
     </Card>

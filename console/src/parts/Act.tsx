@@ -4,7 +4,7 @@ import { createContext, type FormEvent, type ReactNode, useContext, useRef, useS
 import { type Identifier, quoteShell } from "../api/address.ts";
 import { ApiError, createKey, post, remove, urlOf, writeJson } from "../api/client.ts";
 import type { paths } from "../api/openapi";
-import { renewQueries } from "../api/pages.ts";
+import { announceChange, renewQueries } from "../api/pages.ts";
 import { newestChangesQuery } from "../api/queries.ts";
 import { currentToken } from "../api/session.ts";
 import { Code } from "./Copy.tsx";
@@ -134,6 +134,7 @@ function useAct({ request, close, done, answered, touches = request.warehouse, i
     },
     onSuccess: async (answer) => {
       close();
+      announceChange(touches);
       // Where the page is left, what it showed may be gone: it isn't asked again, and the next page asks for itself.
       await renewQueries(client, { queryKey: [touches], refetchType: done ? "none" : "active" });
       done?.();

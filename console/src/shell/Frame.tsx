@@ -1,8 +1,8 @@
 // The frame around all pages: navigation, warehouse, who looks, and the command palette.
-import { useQuery } from "@tanstack/react-query";
+import { onlineManager, useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useLocation, useNavigate, useParams } from "@tanstack/react-router";
 import { LogOut, Menu, Monitor, Moon, Search, Sun } from "lucide-react";
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useRef, useState, useSyncExternalStore } from "react";
 import { FIRST_WAREHOUSE } from "../api/address.ts";
 import { callerQuery, warehousesQuery } from "../api/queries.ts";
 import { currentToken, signOut } from "../api/session.ts";
@@ -66,10 +66,25 @@ export function Frame() {
         <Foot warehouse={warehouse} />
       </aside>
       <main id="main" className="page" ref={main} tabIndex={-1}>
+        <Offline />
         <Outlet />
       </main>
       {isFinding ? <Palette warehouse={warehouse} close={() => setFinding(false)} /> : null}
     </div>
+  );
+}
+
+/** What can't be asked now is asked as soon as the network is back. */
+function Offline() {
+  const isOnline = useSyncExternalStore(
+    (listener) => onlineManager.subscribe(listener),
+    () => onlineManager.isOnline(),
+  );
+  if (isOnline) return null;
+  return (
+    <p className="banner bad offline" role="status">
+      No network. What is shown may be old; the page goes on by itself once the network is back.
+    </p>
   );
 }
 

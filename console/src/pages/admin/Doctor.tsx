@@ -8,10 +8,13 @@ import { Card, Head } from "../../parts/Card.tsx";
 import { Code } from "../../parts/Copy.tsx";
 import { writeCommand } from "../../parts/command.ts";
 import { CheckField } from "../../parts/fields.tsx";
-import { plural } from "../../parts/format.ts";
+import { formatCount, plural } from "../../parts/format.ts";
 import { Loaded } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { useWarehouse } from "../../shell/Frame.tsx";
+
+/** Of what may be thousands of findings of one kind. */
+const SHOWN = 200;
 
 export function Doctor() {
   const warehouse = useWarehouse();
@@ -71,8 +74,8 @@ export function Doctor() {
 function Findings({ of }: { of: readonly Finding[] }) {
   return (
     <ul className="findings">
-      {of.map(({ name, ok, detail, advice }) => (
-        <li key={name} className={ok ? "good" : "bad"}>
+      {of.slice(0, SHOWN).map(({ name, ok, detail, advice }) => (
+        <li key={`${name} ${detail}`} className={ok ? "good" : "bad"}>
           {ok ? <Check className="icon plus" aria-hidden /> : <TriangleAlert className="icon minus" aria-hidden />}
           <div className="stack none">
             <strong>{name}</strong>
@@ -81,6 +84,9 @@ function Findings({ of }: { of: readonly Finding[] }) {
           </div>
         </li>
       ))}
+      {of.length > SHOWN ? (
+        <li className="quiet">And {formatCount(of.length - SHOWN)} more: the command below lists all.</li>
+      ) : null}
     </ul>
   );
 }

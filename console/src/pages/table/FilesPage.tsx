@@ -58,7 +58,7 @@ export function FilesPage({ warehouse, table }: TablePageProps) {
           {scan.error ? (
             <Trouble error={scan.error} />
           ) : (
-            <Loaded query={scan} lines={4}>
+            <Loaded query={scan} lines={11}>
               {(explained) => <Partitions scan={explained} isFiltered={where !== ""} />}
             </Loaded>
           )}

@@ -1,0 +1,122 @@
+"""Every page on a slow server jumps little; without a network, or left, pages go on as they should."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Route, expect
+
+from tests.console.conftest import ShownLake
+from tests.console.test_access import PAGES
+from tests.support.browsers import visit
+
+pytestmark = pytest.mark.console
+ROUTER = (Path(__file__).parents[2] / "console/src/router.tsx").read_text()
+API = re.compile(r"^http://[^/]+/(?:v1|management/v1|pipeline/v1|sql/v1|readyz|openapi\.json)\b")
+AT_ONCE = {"Retry-After": "0"}
+BROKEN = '{"error": {"message": "It broke", "type": "InternalServerError", "code": 500}}'
+SHIFT = 0.1
+"""What is called good of a page's cumulative layout shift."""
+SHIFTS = """
+window.shifts = [];
+new PerformanceObserver(list => {
+  for (const one of list.getEntries()) if (!one.hadRecentInput) {
+    window.shifts.push([one.value, one.sources.map(source => source.node?.outerHTML?.slice(0, 80) ?? '')]);
+  }
+}).observe({type: 'layout-shift', buffered: true});
+"""
+SLOW = """
+const ask = fetch;
+window.fetch = async (...asked) => {
+  await new Promise(resolve => setTimeout(resolve, 500));
+  return ask(...asked);
+};
+"""
+
+
+def address_of(lake: ShownLake, name: str) -> str:
+    return f"{lake.uri}/ui/{PAGES[name]}".removesuffix("/")
+
+
+def answer(status: int, body: str = "", **headers: str) -> Callable[[Route], None]:
+    return lambda route: route.fulfill(status=status, body=body, headers={**AT_ONCE, **headers})
+
+
+FAULTS: dict[str, Callable[[Route], None]] = {
+    "429": answer(429, BROKEN.replace("500", "429")),
+    "cut body": answer(200, '{"entries": [{"id"'),
+    "empty": answer(200, ""),
+}
+
+
+def test_every_page_is_here() -> None:
+    """Each address of the router, and each page of a table."""
+    found = {re.sub(r"\$\w+", "x", path) for path in re.findall(r'path: "([^"]+)"', ROUTER)} - {"/", "/w/x"}
+    shown = [re.sub(r"\?.*", "", path).removeprefix("w/duckicelake") for path in PAGES.values()]
+    for path in found - {"/views/x"}:
+        assert any(re.fullmatch(path.replace("x", "[^/]+"), one) for one in shown), path
+    (tabs,) = re.findall(r"TABLE_PAGES = \[([^\]]+)\]", ROUTER)
+    for tab in re.findall(r'"(\w+)"', tabs):
+        assert tab == "schema" or any(f"page={tab}" in path for path in PAGES.values()), tab
+
+
+@pytest.mark.parametrize("name", ["data", "files", "history", "all history", "dropped", "audit"])
+def test_page_says_what_is_wrong_and_goes_on(lake: ShownLake, browser: Browser, name: str) -> None:
+    window = visit(browser)
+    page, url = window.page, address_of(lake, name)
+    for fault in FAULTS.values():
+        page.route(API, fault)
+        page.goto(url)
+        expect(page.get_by_role("alert").first).to_be_visible()
+        expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+        page.unroute(API)
+        again = page.get_by_role("button", name="Try again")
+        while again.count():
+            again.first.click()
+            page.wait_for_load_state("networkidle")
+        expect(page.locator("h1")).to_be_visible()
+        expect(page.get_by_role("status", name="Loading")).to_have_count(0)
+    assert [text for text in window.complaints if "Failed to load resource" not in text] == []
+    window.context.close()
+
+
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - {"files", "lineage"}))
+def test_slow_page_does_not_jump(lake: ShownLake, browser: Browser, name: str) -> None:
+    window = visit(browser)
+    window.context.add_init_script(SLOW + SHIFTS)
+    window.page.goto(address_of(lake, name))
+    window.page.wait_for_load_state("networkidle")
+    expect(window.page.get_by_role("status", name="Loading")).to_have_count(0)
+    shifts = window.page.evaluate("window.shifts")
+    assert sum(shift for shift, _ in shifts) <= SHIFT, shifts
+    window.context.close()
+
+
+def test_page_that_is_left_asks_no_further(lake: ShownLake, browser: Browser) -> None:
+    window = visit(browser)
+    page = window.page
+    page.route("**/v1/history*", lambda _: None)
+    page.goto(f"{lake.uri}/ui/w/duckicelake/history")
+    expect(page.get_by_role("status", name="Loading")).to_be_visible()
+    with page.expect_event("requestfailed") as left:
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name="Dropped").click()
+    expect(page.get_by_role("heading", name="Dropped")).to_be_visible()
+    assert "/v1/history" in left.value.url
+    window.context.close()
+
+
+def test_page_without_a_network_says_so_and_goes_on_by_itself(lake: ShownLake, browser: Browser) -> None:
+    window = visit(browser)
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/tables?in=sales")
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    window.context.set_offline(True)
+    expect(page.get_by_text("No network.")).to_be_visible()
+    page.get_by_role("region", name="Namespaces").get_by_role("link", name="labs").click()
+    expect(page.get_by_role("heading", name="labs")).to_be_visible()
+    window.context.set_offline(False)
+    expect(page.get_by_text("No network.")).to_have_count(0)
+    expect(page.get_by_role("link", name="a.b/c~d")).to_be_visible()
+    window.context.close()
