@@ -10,7 +10,8 @@ import pytest
 import typer
 
 from duckicelake.cli.main import app
-from duckicelake.settings.model import PREFIX, Settings
+from duckicelake.settings.forms import PREFIX
+from duckicelake.settings.model import Settings
 from tests.support.documents import PAGES, README, ROOT, snippets
 
 SETTINGS = dict(re.findall(rf"^\| `({PREFIX}\w+)` \| (.+?) \|", PAGES["docs/settings.md"], re.MULTILINE))

@@ -40,7 +40,7 @@ RESERVED_NAMES: Final = frozenset(
         FIRST_WAREHOUSE_NAME, "actions", "audit", "aws", "calls", "catalogs", "column-lineage", "config",
         "datasets", "doctor", "dropped", "events", "events-lineage", "explain", "export", "facets", "functions",
         "grants", "graph", "history", "jobs", "labels", "lineage", "logins", "namespaces", "oauth", "orphans",
-        "plans", "principals", "protected", "queries", "query", "roles", "runs", "search", "stats", "tables",
+        "plan", "plans", "principals", "protected", "queries", "query", "roles", "runs", "search", "stats", "tables",
         "tags", "transactions", "undrop", "users", "views", "warehouses", "whoami",
     }
 )  # fmt: skip

@@ -19,7 +19,7 @@ from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_r
 from duckicelake.lake.ducklake.database import build_attach_source, quote_literal
 from duckicelake.lake.side_tables.audit import OK_RESULT
 from duckicelake.postgres.queries import load_queries
-from duckicelake.storage.folder import StoreFolder
+from duckicelake.storage.policy import StoreFolder
 from duckicelake.storage.vendor import FolderKeys, VendedKeys
 
 _SQL = load_queries("duckdb_login", "logins")

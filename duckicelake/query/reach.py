@@ -19,8 +19,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.lake.ducklake.database import quote_literal
-from duckicelake.storage.folder import StoreFolder, parse_folder
-from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.policy import StoreFolder, canonicalize, parse_folder
 from duckicelake.storage.registry import find_bucket_store
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.sts_vendor import S3Keys, StsVendor

@@ -9,6 +9,8 @@ from pydantic_settings import NoDecode
 
 from duckicelake.properties import is_policy
 
+PREFIX = "DUCKICELAKE_"
+"""Begins the environment variables."""
 ENDPOINT_PATTERN = re.compile(r"https?://[^/@?#\s]+/?")
 ORIGIN_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+/?", re.IGNORECASE)
 URI_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)

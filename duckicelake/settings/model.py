@@ -7,21 +7,19 @@ from typing import Literal, Self
 from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from duckicelake.settings.combinations import check_combinations
 from duckicelake.settings.forms import (
     ENDPOINT_PATTERN,
-    POSTGRES_SCHEMES,
+    PREFIX,
     URI_PATTERN,
     WEB_URL_PATTERN,
     CommaSeparated,
     check_address,
     check_host,
-    check_network,
     check_origin,
     check_policy,
     reveal,
 )
-
-PREFIX = "DUCKICELAKE_"
 
 
 class Settings(BaseSettings):
@@ -306,23 +304,6 @@ class Settings(BaseSettings):
         """Use only the values passed: `read_settings` merges the sources itself, to name them in its errors."""
         return (init_settings,)
 
-    @model_validator(mode="after")
-    def _check_database(self) -> "Settings":
-        if self.database_url is None:
-            return self
-        if self.warehouse is None:
-            message = (
-                "database_url is set but warehouse is not: the files of that lake need a folder. "
-                f"Set {PREFIX}WAREHOUSE, for example to file:///data/warehouse, or unset database_url "
-                "to use the embedded Postgres"
-            )
-            raise ValueError(message)
-        scheme, separator, _ = self.database_url.partition("://")
-        if separator and scheme not in POSTGRES_SCHEMES:
-            message = f"database_url must be a Postgres URL, postgresql://user@host:5432/name, not {scheme}://…"
-            raise ValueError(message)
-        return self
-
     @field_validator(
         *("s3_endpoint", "s3_public_endpoint", "s3_sts_endpoint", "otlp_endpoint"),
         *("gcs_endpoint", "gcs_public_endpoint", "gcs_sts_endpoint", "azure_sts_endpoint"),
@@ -378,90 +359,16 @@ class Settings(BaseSettings):
             check_policy(text)
         return value
 
+    @model_validator(mode="after")
+    def _check_combinations(self) -> "Settings":
+        check_combinations(self)
+        return self
+
     @property
     def has_logins(self) -> bool:
         """Return whether clients must log in."""
         names_callers = self.oauth_clients is not None or self.oidc_issuer is not None
         return names_callers or self.database_logins or self.bootstrap_admin is not None
-
-    @model_validator(mode="after")
-    def _check_logins(self) -> "Settings":
-        if self.require_auth and not self.has_logins:
-            message = (
-                "require_auth is set, but no client can log in: "
-                f"set {PREFIX}OAUTH_CLIENTS, or {PREFIX}OIDC_ISSUER and {PREFIX}OIDC_AUDIENCE, "
-                f"or {PREFIX}BOOTSTRAP_ADMIN"
-            )
-            raise ValueError(message)
-        if (self.oidc_issuer is None) != (self.oidc_audience is None):
-            message = "oidc_issuer and oidc_audience belong together: set both or neither"
-            raise ValueError(message)
-        if self.oidc_issuer and self.oidc_jwks_url is None and not WEB_URL_PATTERN.fullmatch(self.oidc_issuer):
-            message = (
-                f"oidc_issuer {self.oidc_issuer!r} is no URL, so its keys can't be discovered: set oidc_jwks_url, too"
-            )
-            raise ValueError(message)
-        if self.oidc_issuer is None and (self.oidc_jwks_url is not None or self.oidc_scopes is not None):
-            message = "oidc_jwks_url and oidc_scopes need an oidc_issuer, which isn't set"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _check_s3_keys(self) -> "Settings":
-        if (self.s3_access_key_id is None) != (self.s3_secret_access_key is None):
-            message = "s3_access_key_id and s3_secret_access_key belong together: set both or neither"
-            raise ValueError(message)
-        if self.s3_session_token is not None and self.s3_access_key_id is None:
-            message = "s3_session_token is set without s3_access_key_id, whose token it is"
-            raise ValueError(message)
-        if self.s3_profile is not None and self.s3_access_key_id is not None:
-            message = "s3_profile and s3_access_key_id both name a key: set one of them"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _check_azure_keys(self) -> "Settings":
-        application = (self.azure_tenant_id, self.azure_client_id)
-        proofs = [proof for proof in (self.azure_client_secret, self.azure_token_file) if proof is not None]
-        if None in application and (application != (None, None) or proofs):
-            message = "azure_tenant_id and azure_client_id belong together, and name whose azure_client_secret it is"
-            raise ValueError(message)
-        if None not in application and len(proofs) != 1:
-            message = "azure_client_id needs either azure_client_secret or azure_token_file"
-            raise ValueError(message)
-        if None not in application and self.azure_account_key is not None:
-            message = "azure_account_key and azure_client_id both give the server rights: set one of them"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _check_tls(self) -> "Settings":
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            message = "tls_certificate and tls_key belong together: set both or neither"
-            raise ValueError(message)
-        for proxy in self.trusted_proxies:
-            check_network(proxy)
-        if self.require_https and not (self.trusted_proxies or self.tls_certificate):
-            message = "require_https refuses every request: set trusted_proxies to where TLS ends, or tls_certificate"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _check_vending(self) -> "Settings":
-        static = (self.s3_static_access_key_id, self.s3_static_secret_access_key)
-        if self.s3_vending == "static" and None in static:
-            message = "s3_vending is static: set s3_static_access_key_id and s3_static_secret_access_key for clients"
-            raise ValueError(message)
-        if self.s3_vending != "static" and static != (None, None):
-            message = "s3_static_access_key_id is for s3_vending=static: set that, if every client may have this key"
-            raise ValueError(message)
-        if self.s3_vending == "static" and self.s3_static_access_key_id == self.s3_access_key_id:
-            message = "s3_static_access_key_id is the server's own key: make another one for clients, with fewer rights"
-            raise ValueError(message)
-        if self.s3_vending == "sts" and not (self.s3_role_arn or self.s3_endpoint or self.s3_sts_endpoint):
-            message = "s3_vending is sts, and Amazon's STS needs a role: set s3_role_arn"
-            raise ValueError(message)
-        return self
 
     @property
     def sources(self) -> Mapping[str, str]:

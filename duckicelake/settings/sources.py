@@ -14,7 +14,8 @@ from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 from pydantic_settings.exceptions import SettingsError
 
 from duckicelake.errors import InvalidSettingsError
-from duckicelake.settings.model import PREFIX, Settings
+from duckicelake.settings.forms import PREFIX
+from duckicelake.settings.model import Settings
 
 CLIENT_PREFIXES = ("DUCKICELAKE_CLIENT_", "DUCKICELAKE_PIPELINE_")
 """Prefixes of the variables that clients and the pipeline read, which may share the server's environment."""

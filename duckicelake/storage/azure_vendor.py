@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from duckicelake.errors import StoreDeniedError, UnavailableError
 from duckicelake.storage.azure import AzureOptions, decode_account_key, split_container
 from duckicelake.storage.bearer_tokens import KeptToken
-from duckicelake.storage.folder import StoreFolder
+from duckicelake.storage.policy import StoreFolder
 from duckicelake.storage.vendor import CachingVendor, FolderKeys
 
 SasScope = Literal["directory", "container"]

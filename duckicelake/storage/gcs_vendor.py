@@ -10,8 +10,8 @@ from urllib.parse import quote, urlsplit
 
 from duckicelake.errors import StoreDeniedError, UnavailableError
 from duckicelake.storage.bearer_tokens import BearerToken, TokenHttp
-from duckicelake.storage.folder import StoreFolder
 from duckicelake.storage.gcs import CLOUD_SCOPE, GcsOptions
+from duckicelake.storage.policy import StoreFolder
 from duckicelake.storage.vendor import CachingVendor, FolderKeys
 
 MAX_RULES: Final = 10

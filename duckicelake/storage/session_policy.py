@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from duckicelake.storage.folder import StoreFolder
+from duckicelake.storage.policy import StoreFolder
 
 MAX_POLICY_CHARACTERS: Final = 2048
 """AWS's limit for an inline session policy."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from duckicelake.errors import ForbiddenError, UnavailableError
 from duckicelake.extras import DeferredModule
-from duckicelake.storage.folder import StoreFolder
+from duckicelake.storage.policy import StoreFolder
 from duckicelake.storage.s3_requests import CheckedRequest, ObjectAccess, SignatureRequest, check_request
 from duckicelake.storage.sts_vendor import S3Keys
 from duckicelake.storage.vendor import FolderKeys, VendedKeys, Vendor

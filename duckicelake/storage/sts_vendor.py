@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from duckicelake.errors import UnavailableError
 from duckicelake.extras import DeferredModule
-from duckicelake.storage.folder import StoreFolder
+from duckicelake.storage.policy import StoreFolder
 from duckicelake.storage.s3 import S3Options
 from duckicelake.storage.session_policy import PolicyScope, build_scopes
 from duckicelake.storage.vendor import MAX_CACHED_KEYS, CachingVendor, FolderKeys, VendedKeys

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import ClassVar, Final, Protocol
 
 from duckicelake.errors import UnavailableError
-from duckicelake.storage.folder import StoreFolder
+from duckicelake.storage.policy import StoreFolder
 
 MAX_CACHED_KEYS: Final = 4096
 _Key = tuple[str, tuple[StoreFolder, ...], int]

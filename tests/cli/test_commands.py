@@ -470,7 +470,7 @@ def test_doctor_of_an_absent_database_exits_with_1(lake: Path) -> None:
             {"DUCKICELAKE_DATABASE_URL": "postgresql://127.0.0.1:1/x", "DUCKICELAKE_WAREHOUSE": "{folder}/w"},
             "start Postgres, or correct DUCKICELAKE_DATABASE_URL",
         ),
-        ({"DUCKICELAKE_WAREHOUSE": "gs://bucket"}, "Write an absolute path or file:"),
+        ({"DUCKICELAKE_WAREHOUSE": "hdfs://bucket"}, "Write an absolute path or file:"),
     ],
 )
 def test_what_hinders_serving_is_one_line_with_exit_code_2(lake: Path, settings: dict[str, str], said: str) -> None:

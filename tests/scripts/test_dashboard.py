@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from duckicelake.catalog.context import meter
 from duckicelake.catalog.context.meter import Phase, Retry
 from duckicelake.server.telemetry.metrics import Metrics
-from duckicelake.settings.model import PREFIX, Settings
+from duckicelake.settings.forms import PREFIX
+from duckicelake.settings.model import Settings
 from tests.support.documents import PAGES, ROOT
 
 TEXT = (ROOT / "scripts" / "grafana" / "dashboard.json").read_text()

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from duckicelake import __version__
-from duckicelake.settings.model import PREFIX, Settings
+from duckicelake.settings.forms import PREFIX
+from duckicelake.settings.model import Settings
 from tests.support.documents import PAGES, ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -27,8 +27,8 @@ from duckicelake.settings.model import Settings
 from duckicelake.storage.bucket_store import BucketStore
 from duckicelake.storage.gcs_vendor import GcsVendor
 from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.probe import try_warehouse
 from duckicelake.storage.protocol import unwrap
-from duckicelake.storage.s3_probe import try_warehouse
 from tests.conftest import new_duckdb, new_lake
 from tests.support.client import SCHEMA
 from tests.support.servers import running

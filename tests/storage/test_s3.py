@@ -22,10 +22,10 @@ from duckicelake.errors import (
     UnavailableError,
 )
 from duckicelake.storage.local import LocalStore
+from duckicelake.storage.probe import ProbeResult, try_listing, try_warehouse
 from duckicelake.storage.registry import SchemeStore, StoreOptions, open_store
 from duckicelake.storage.s3 import S3Options, S3Store, parse_s3_location
 from duckicelake.storage.s3_errors import translate_s3_errors
-from duckicelake.storage.s3_probe import ProbeResult, try_listing, try_warehouse
 from scripts.backends_job.minio import MinioServer, create_bucket, found
 from tests.storage.s3_proxy import BREAK_OFF, Proxy, Request, proxy_of
 from tests.support.backends import Bucket

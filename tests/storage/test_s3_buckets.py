@@ -21,7 +21,7 @@ from urllib3 import HTTPResponse
 from duckicelake.errors import CatalogError, FileMissingError, InvalidRequestError, StoreDeniedError, UnavailableError
 from duckicelake.storage import s3_buckets
 from duckicelake.storage.connections import ConnectionLimits
-from duckicelake.storage.folder import parse_folder
+from duckicelake.storage.policy import parse_folder
 from duckicelake.storage.s3 import S3Options, S3Store
 from duckicelake.storage.sts_vendor import StsRole, StsVendor, open_sts_client
 from tests.storage.s3_proxy import BREAK_OFF, Proxy, Request, proxy_of, witness_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckicelake.storage.folder import StoreFolder, parse_folder
+from duckicelake.storage.policy import StoreFolder, parse_folder
 from duckicelake.storage.session_policy import (
     MAX_POLICIES,
     MAX_POLICY_CHARACTERS,

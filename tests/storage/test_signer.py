@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from duckicelake.errors import ForbiddenError, UnavailableError
-from duckicelake.storage.folder import StoreFolder, parse_folder
+from duckicelake.storage.policy import StoreFolder, parse_folder
+from duckicelake.storage.probe import obeys_unsigned_headers
 from duckicelake.storage.s3 import S3Store
-from duckicelake.storage.s3_probe import obeys_unsigned_headers
 from duckicelake.storage.s3_requests import SignatureRequest
 from duckicelake.storage.signer import ServerKeys, SignedRequest, Signer, read_server_keys
 from duckicelake.storage.sts_vendor import StsRole, StsVendor, open_sts_client

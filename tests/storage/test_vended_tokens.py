@@ -10,9 +10,9 @@ import pytest
 from duckicelake.errors import InvalidSettingsError, StoreDeniedError, UnavailableError
 from duckicelake.storage.azure import AzureStore
 from duckicelake.storage.azure_vendor import AzureVendor, sign_folder
-from duckicelake.storage.folder import StoreFolder, parse_folder
 from duckicelake.storage.gcs import GcsOptions, GcsStore, ServiceAccountKey
 from duckicelake.storage.gcs_vendor import GcsVendor
+from duckicelake.storage.policy import StoreFolder, parse_folder
 from duckicelake.storage.vendor import SchemeVendor, VendedKeys
 from tests.support.s3_lakes import Clock, now_ms
 from tests.support.stores import AzureContainer, GcsBucket, make_key_file

@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from duckicelake.errors import UnavailableError
-from duckicelake.storage.folder import StoreFolder, parse_folder
+from duckicelake.storage.policy import StoreFolder, parse_folder
 from duckicelake.storage.sts_vendor import S3Keys, StaticVendor, StsRole, StsVendor, build_session_name, open_sts_client
 from duckicelake.storage.vendor import VendedKeys
 from scripts.backends_job.minio import Minio

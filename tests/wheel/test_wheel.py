@@ -154,6 +154,33 @@ def test_server_starts_where_there_is_ipv6_alone(base: Installation, folder: Pat
         assert httpx.get(f"{uri}/readyz").is_success
 
 
+@pytest.mark.parametrize("name", ["a b ü'\"x", f"{'x' * 150}/{'y' * 150}"], ids=["quotes", "long"])
+def test_lake_is_served_whatever_its_folder_is_called(base: Installation, folder: Path, name: str) -> None:
+    named = folder / name
+    named.mkdir(parents=True)
+    with serving(base, named) as uri:
+        assert httpx.get(f"{uri}/readyz").is_success
+
+
+def test_lake_is_served_again_after_postgres_was_killed(base: Installation, folder: Path) -> None:
+    lock = folder / "lake" / "postgres" / "postmaster.pid"
+    with serving(base, folder):
+        os.kill(int(lock.read_text().split()[0]), signal.SIGKILL)
+    assert lock.exists()
+    with serving(base, folder) as uri:
+        assert httpx.get(f"{uri}/readyz").is_success
+
+
+def test_folder_that_holds_something_else_is_named(base: Installation, folder: Path) -> None:
+    kept = folder / "lake" / "postgres" / "thesis.txt"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    line = refuse(base, folder)
+    assert f"can't make its data in {kept.parent}" in line
+    assert "exists but is not empty" in line
+    assert kept.exists()
+
+
 def test_taken_port_is_named(base: Installation, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

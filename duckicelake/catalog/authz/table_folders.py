@@ -25,8 +25,7 @@ from duckicelake.lake.side_tables.locations import (
     read_shared_folders,
 )
 from duckicelake.properties import WRITE_FOLDERS
-from duckicelake.storage.folder import StoreFolder, parse_folder
-from duckicelake.storage.policy import canonicalize, is_within, list_prefixes
+from duckicelake.storage.policy import StoreFolder, canonicalize, is_within, list_prefixes, parse_folder
 
 MAX_FOLDERS: Final = 64
 _ANY_UUID: Final = "00000000"

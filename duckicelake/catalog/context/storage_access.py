@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
-from duckicelake.storage.folder import StoreFolder
+from duckicelake.storage.policy import StoreFolder
 from duckicelake.storage.signer import Signer
 from duckicelake.storage.vendor import Vendor
 

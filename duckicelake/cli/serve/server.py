@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.syntax import Syntax
-from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
-from uvicorn.supervisors.multiprocess import Process
 
 from duckicelake import __version__
 from duckicelake.catalog.context.services import Services
@@ -44,8 +41,8 @@ from duckicelake.cli.serve.process import (
     end_on_signals,
     ignore_signals,
     is_transient,
-    leave_terminal,
 )
+from duckicelake.cli.serve.supervisor import Supervisor
 from duckicelake.cli.wiring.authentication import (
     add_keys,
     build_authentication,
@@ -71,109 +68,11 @@ from duckicelake.settings.sources import list_effective_settings, load_sources, 
 if TYPE_CHECKING:
     from duckicelake.tracing.spans import OtelTracer
 
-_POLL_SECONDS: Final = 0.1
 _SOURCES_FILE: Final = "sources.json"
 """In the folder that workers share: where each setting came from."""
-_PARENT_SECONDS: Final = 3.0
-"""Part of the grace period for this process, after its workers have ended."""
 _EXIT_SECONDS = 3.0
 """For clean-up of a worker after its deadline; its parent waits a little longer."""
 WORKER_FACTORY = "duckicelake.cli.serve.server:create"
-
-
-class Supervisor(Multiprocess):
-    """Starts workers, and replaces those that have ended or hang, until SIGTERM, SIGINT or SIGHUP.
-
-    uvicorn's Multiprocess waits for the whole health check timeout on a worker that was killed after the ping, because
-    the parent holds both ends of the pipe. It also handles no signals during the wait, or while a worker starts.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        sockets: list[socket.socket],
-        deadline: ShutdownDeadline | None = None,
-        drain_seconds: float = 0.0,
-    ) -> None:
-        """deadline: starts when the workers must end. drain_seconds: for which they go on after SIGTERM."""
-        self._ignores_hangup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        super().__init__(config, sockets)
-        self._deadline = deadline
-        self._drain_seconds = drain_seconds
-        self._grace = (deadline.grace if deadline else GRACE_SECONDS) - _PARENT_SECONDS
-
-    def handle_int(self) -> None:
-        """End without a drain: the terminal sends SIGINT to the workers, too."""
-        self._drain_seconds = 0.0
-        super().handle_int()
-
-    def handle_hup(self) -> None:
-        """End as after SIGTERM, because the terminal has closed. uvicorn would replace all workers."""
-        if not self._ignores_hangup:
-            leave_terminal()
-            self.handle_term()
-
-    def terminate_all(self) -> None:
-        if self._drain_seconds:
-            super().terminate_all()
-            self._wait_for_drain()
-        if self._deadline is not None:
-            self._deadline.start()
-        super().terminate_all()
-
-    def _wait_for_drain(self) -> None:
-        """Wait until the time is up, all workers have ended, or another signal comes."""
-        until = time.monotonic() + self._drain_seconds
-        while time.monotonic() < until and not self.signal_queue:
-            if not any(worker.process.is_alive() for worker in self.processes):
-                return
-            time.sleep(_POLL_SECONDS)
-
-    def keep_subprocess_alive(self) -> None:
-        for index, worker in enumerate(self.processes):
-            if self.is_well(worker, self.config.timeout_worker_healthcheck):
-                continue
-            worker.kill()
-            worker.join()
-            if worker.exitcode == STARTUP_FAILURE:
-                self.should_exit.set()
-            if self._is_to_end():
-                return
-            self.processes[index] = Process(self.config, self.sockets)
-            self.processes[index].start()
-
-    def is_well(self, worker: Process, seconds: float) -> bool:
-        """Return whether the worker answers the ping in time; also True if the supervisor is about to end."""
-        until = time.monotonic() + seconds
-        try:
-            worker.parent_conn.send(b"ping")
-            while not worker.parent_conn.poll(_POLL_SECONDS):
-                if self._is_to_end():
-                    return True
-                if not worker.process.is_alive() or time.monotonic() > until:
-                    return False
-            worker.parent_conn.recv()
-        except (OSError, EOFError):
-            return False
-        return worker.process.is_alive()
-
-    def join_all(self, grace: float | None = None) -> None:
-        """Wait for workers to end, and kill those that haven't ended in time.
-
-        Args:
-            grace: seconds for background work of a worker after its requests. A killed worker leaves no partial commit.
-
-        """
-        allowed = self._grace if grace is None else grace
-        until = time.monotonic() + (self.config.timeout_graceful_shutdown or 0) + allowed
-        for worker in self.processes:
-            worker.process.join(max(0.0, until - time.monotonic()))
-            if worker.process.is_alive():
-                worker.kill()
-            worker.join()
-
-    def _is_to_end(self) -> bool:
-        return self.should_exit.is_set() or bool(self.signal_queue)
 
 
 def create() -> object:

@@ -21,10 +21,10 @@ from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.settings.model import Settings
 from duckicelake.storage.bucket_store import BucketStore
+from duckicelake.storage.probe import ProbeResult, try_listing, try_vending, try_warehouse
 from duckicelake.storage.protocol import ObjectStore
 from duckicelake.storage.registry import SchemeStore, find_bucket_store
 from duckicelake.storage.s3 import S3Store
-from duckicelake.storage.s3_probe import ProbeResult, try_listing, try_vending, try_warehouse
 from duckicelake.storage.sts_vendor import StsVendor
 
 

@@ -12,9 +12,9 @@ from duckicelake.settings.model import Settings
 from duckicelake.storage.azure_vendor import AzureVendor
 from duckicelake.storage.gcs_vendor import GcsVendor
 from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.probe import obeys_unsigned_headers
 from duckicelake.storage.registry import StoreOptions
 from duckicelake.storage.s3 import S3Options, S3Store
-from duckicelake.storage.s3_probe import obeys_unsigned_headers
 from duckicelake.storage.signer import ServerKeys, Signer, read_server_keys
 from duckicelake.storage.sts_vendor import S3Keys, StaticVendor, StsRole, StsVendor, open_sts_client
 from duckicelake.storage.vendor import SchemeVendor, Vendor

@@ -23,7 +23,6 @@ from duckicelake.catalog.tables import commit_transaction
 from duckicelake.errors import CommitFailedError, CommitStateUnknownError, InvalidRequestError
 from duckicelake.iceberg.manifest.reader import read_manifest_list
 from duckicelake.iceberg.rest import CommitTableRequest, CommitTransactionRequest
-from tests.catalog.commit.test_group_commits import until
 from tests.support.client import (
     NS,
     Client,
@@ -40,7 +39,7 @@ from tests.support.client import (
     set_ref,
 )
 from tests.support.seams import Distant, fresh
-from tests.support.waits import counted_waits
+from tests.support.waits import counted_waits, wait_until
 
 REBASE = {"ducklake.append-rebase": "true"}
 FAR = "branch main has changed"
@@ -296,7 +295,7 @@ def test_what_clients_uploaded_is_read_before_their_turn_and_once(
     settle = appends._settle
 
     def settled(batch: Any) -> None:
-        until(lambda: len(store.reads) == 2 * len(bodies))  # a list and a manifest of each
+        wait_until(lambda: len(store.reads) == 2 * len(bodies))  # a list and a manifest of each
         settle(batch)
 
     monkeypatch.setattr(appends, "_settle", settled)

@@ -21,9 +21,9 @@ from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.lake.ducklake import inlined_rows
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.snapshots import begin_snapshot
-from tests.catalog.commit.test_group_commits import Ears, sent_together, until, waiting
+from tests.catalog.commit.test_group_commits import Ears, sent_together, waiting
 from tests.support.lakes import Lake, iceberg_rows
-from tests.support.waits import counted_waits
+from tests.support.waits import counted_waits, wait_until
 
 KEY = ("id",)
 
@@ -79,7 +79,7 @@ def test_small_batches_that_come_while_others_write_are_written_with_those_befor
         for number, commit in enumerate(commits):
             assert commit is not None
             enqueue_rows(lake.services, commit, finished.release)
-            until(lambda number=number: waiting(lake.services.commits) == number)
+            wait_until(lambda number=number: waiting(lake.services.commits) == number)
         other.connection.rollback()
     assert all(finished.acquire(timeout=20) for _ in commits)
     answers = [find_answer(commit) for commit in commits if commit is not None]

@@ -8,7 +8,7 @@ import pytest
 from uvicorn import Config
 from uvicorn.supervisors.multiprocess import SIGNALS, Process
 
-from duckicelake.cli.serve.server import Supervisor
+from duckicelake.cli.serve.supervisor import Supervisor
 
 FOR_EVER = 3600.0
 

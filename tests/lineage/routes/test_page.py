@@ -223,7 +223,7 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(lake: Lake, window: Visit) -
     expect(page.get_by_role("alert")).to_contain_text("There is no lineage of no.such")
     window.context.set_offline(True)
     page.keyboard.press("/")
-    expect(page.get_by_role("status")).to_have_text(re.compile("The server does not answer"))
+    expect(page.locator("#note")).to_have_text(re.compile("The server does not answer"))
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
     window.context.set_offline(False)

@@ -46,6 +46,7 @@ from tests.support.client import SCHEMA
 from tests.support.logins import SECRET, Server, bearing, token
 from tests.support.servers import running
 from tests.support.view_requests import creation
+from tests.support.waits import wait_until
 
 Json = Any
 WAREHOUSES: Final = ("", "north")
@@ -183,9 +184,10 @@ def register(place: Place, name: str, attacker: Attacker) -> None:
             change_principal(first, holder, PrincipalChange(is_disabled=True))
         return
     for warehouse in WAREHOUSES:  # so that this worker has it in memory
-        for _ in range(3):
-            answer = place.ask(name, warehouse, "GET", "/v1/namespaces/zqhr/tables/secret")
-            assert answer.status_code == 200, answer.text
+        path = "/v1/namespaces/zqhr/tables/secret"
+        wait_until(lambda lake=warehouse, path=path: place.ask(name, lake, "GET", path).status_code == 200)  # type: ignore[misc]
+        for _ in range(2):
+            assert place.ask(name, warehouse, "GET", path).status_code == 200
     if attacker.through:
         remove_member(first, holder, name)
         holder = name

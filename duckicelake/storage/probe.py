@@ -1,4 +1,4 @@
-"""Probe S3: what the server needs of it, the vended keys, and signatures of unsigned headers."""
+"""Probe stores: what the server needs of one, the keys that it vends, and signatures of unsigned headers on S3."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -10,7 +10,7 @@ from uuid import uuid4
 from duckicelake.errors import AlreadyExistsError, CatalogError, StoreDeniedError, UnavailableError
 from duckicelake.extras import DeferredModule
 from duckicelake.storage.bucket_store import BucketStore
-from duckicelake.storage.folder import parse_folder
+from duckicelake.storage.policy import parse_folder
 from duckicelake.storage.s3 import S3Store, parse_s3_location
 from duckicelake.storage.s3_errors import translate_s3_errors
 from duckicelake.storage.s3_requests import SignatureRequest

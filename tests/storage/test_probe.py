@@ -7,9 +7,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from duckicelake.errors import UnavailableError
-from duckicelake.storage.folder import StoreFolder
+from duckicelake.storage.policy import StoreFolder
+from duckicelake.storage.probe import try_vending
 from duckicelake.storage.s3 import S3Store
-from duckicelake.storage.s3_probe import try_vending
 from duckicelake.storage.sts_vendor import S3Keys, StaticVendor, StsRole, StsVendor, open_sts_client
 from duckicelake.storage.vendor import VendedKeys
 from tests.support.backends import Bucket
