@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import urlencode
 
@@ -17,7 +16,7 @@ from duckicelake.errors import InvalidSettingsError, UnavailableError
 from duckicelake.extras import DeferredModule
 from duckicelake.storage.bearer_tokens import BearerToken, KeptToken, TokenHttp, read_token
 from duckicelake.storage.bucket_store import BucketStore
-from duckicelake.storage.connections import ConnectionLimits
+from duckicelake.storage.connections import ConnectionLimits, OpenStores
 from duckicelake.storage.failed_requests import StoreAdvice, translate_failures
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ else:
 ENTRA_URL: Final = "https://login.microsoftonline.com"
 _MACHINE_URL: Final = "http://169.254.169.254/metadata/identity/oauth2/token"
 _RESOURCE: Final = "https://storage.azure.com/"
-_MAX_STORES: Final = 256
 _ADVICE: Final = StoreAdvice(
     "Azure Storage",
     "abfss",
@@ -133,20 +131,12 @@ class AzureStore(BucketStore):
         self._sas = sas
         self._http = options.open_http()
         self._token = KeptToken(lambda: options.ask_token(self._http, clock), clock)
-        self._stores: dict[tuple[str, float], obstore_stores.AzureStore] = {}
-        self._lock = Lock()
+        self._stores = OpenStores(self._open)
 
     def open_bucket(self, bucket: str, sent_bytes: int = 0) -> ObstoreBucket:
         if self._sas is None and self.options.account_key is None:
             self._token.find()  # raises here what obstore would hide
-        key = bucket, self.options.limits.upload_seconds(sent_bytes)
-        found = self._stores.get(key)
-        if found is None:
-            with self._lock:
-                if len(self._stores) >= _MAX_STORES:
-                    self._stores.clear()
-                found = self._stores[key] = self._open(*key)
-        return found
+        return self._stores.find(bucket, self.options.limits.upload_seconds(sent_bytes))
 
     def _open(self, container: str, read_seconds: float) -> obstore_stores.AzureStore:
         name, _, account = split_container(container)

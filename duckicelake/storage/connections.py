@@ -1,11 +1,13 @@
-"""Connections of obstore's stores: timeouts, certificates, proxies."""
+"""Connections of obstore's stores: timeouts, certificates, proxies; and the stores that are open."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from threading import Lock
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from duckicelake.extras import DeferredModule
 
@@ -15,10 +17,12 @@ if TYPE_CHECKING:
 else:
     boto_http = DeferredModule("botocore.httpsession")
 
+Store = TypeVar("Store")
 USER_AGENT: Final = "duckicelake"
 _SLOW_BYTES_PER_SECOND: Final = 64 << 10
 """The slowest upload that is waited for: a store is silent while it receives a file."""
 _MAX_TIMEOUT: Final = timedelta(hours=1)
+_MAX_STORES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +69,30 @@ def _read_certificates(path: Path) -> bytes:
         return b"\n".join(file.read_bytes() for file in files)
     except OSError as error:
         raise ValueError(f"certificates {path} can't be read: {error.strerror}") from error
+
+
+class OpenStores(Generic[Store]):
+    """Keeps obstore's stores by bucket and timeout; all go when there are too many. Threads share it."""
+
+    def __init__(self, open_store: Callable[[str, float], Store]) -> None:
+        """open_store: opens the store of a bucket with a timeout in seconds."""
+        self._open = open_store
+        self._stores: dict[tuple[str, float], Store] = {}
+        self._lock = Lock()
+
+    def find(self, bucket: str, read_seconds: float) -> Store:
+        """Return the store of a bucket, opened if it isn't yet; raises what opening it raises."""
+        key = bucket, read_seconds
+        found = self._stores.get(key)
+        if found is None:
+            with self._lock:
+                if len(self._stores) >= _MAX_STORES:
+                    self._stores.clear()
+                found = self._stores[key] = self._open(*key)
+        return found
+
+    def forget(self, bucket: str) -> None:
+        """Have the bucket's stores opened anew."""
+        with self._lock:
+            for key in [key for key in self._stores if key[0] == bucket]:
+                del self._stores[key]

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import jwt
@@ -16,7 +15,7 @@ from duckicelake.errors import InvalidSettingsError
 from duckicelake.extras import DeferredModule
 from duckicelake.storage.bearer_tokens import BearerToken, KeptToken, TokenHttp, read_token
 from duckicelake.storage.bucket_store import BucketStore
-from duckicelake.storage.connections import ConnectionLimits
+from duckicelake.storage.connections import ConnectionLimits, OpenStores
 from duckicelake.storage.failed_requests import StoreAdvice, translate_failures
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ _METADATA_URL: Final = "http://metadata.google.internal/computeMetadata/v1/insta
 _FLAVOR: Final = {"Metadata-Flavor": "Google"}
 CLOUD_SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _JWT_SECONDS: Final = 3600
-_MAX_STORES: Final = 256
 _ADVICE: Final = StoreAdvice(
     "Google Cloud Storage",
     "gs",
@@ -133,19 +131,11 @@ class GcsStore(BucketStore):
         self.options = options
         self._http = options.open_http()
         self._token = provide or KeptToken(lambda: options.ask_token(self._http, clock), clock)
-        self._stores: dict[tuple[str, float], obstore_stores.GCSStore] = {}
-        self._lock = Lock()
+        self._stores = OpenStores(self._open)
 
     def open_bucket(self, bucket: str, sent_bytes: int = 0) -> ObstoreBucket:
         self._token.find()  # raises here what obstore would hide
-        key = bucket, self.options.limits.upload_seconds(sent_bytes)
-        found = self._stores.get(key)
-        if found is None:
-            with self._lock:
-                if len(self._stores) >= _MAX_STORES:
-                    self._stores.clear()
-                found = self._stores[key] = self._open(*key)
-        return found
+        return self._stores.find(bucket, self.options.limits.upload_seconds(sent_bytes))
 
     def _open(self, bucket: str, read_seconds: float) -> obstore_stores.GCSStore:
         endpoint = self.options.endpoint or "https://storage.googleapis.com"

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from duckicelake.extras import DeferredModule
-from duckicelake.storage.connections import ConnectionLimits
+from duckicelake.storage.connections import ConnectionLimits, OpenStores
 
 if TYPE_CHECKING:
     from botocore import exceptions as boto_errors
@@ -21,7 +21,7 @@ else:
 
 _EXPRESS_SUFFIX: Final = "--x-s3"
 """Suffix of directory buckets, for which S3 gives keys of their own."""
-_MAX_STORES: Final = 256
+_MAX_REGIONS: Final = 256
 _KEY_LIFETIME: Final = timedelta(minutes=6)
 """obstore renews keys five minutes before they expire, so once a minute here. boto3's keys hold ten at least."""
 
@@ -52,20 +52,13 @@ class Buckets:
         self._open_client = open_client
         self._credentials, self._region, self._limits = credentials, region, limits
         self._certificates, self._proxy = certificates, proxy
-        self._stores: dict[tuple[str, float], obstore_stores.S3Store] = {}
+        self._stores = OpenStores(self._open)
         self._regions: dict[str, str] = {}
         self._lock = Lock()
 
     def store(self, bucket: str, sent_bytes: int = 0) -> obstore_stores.S3Store:
         """Return the store of a bucket, for a request that sends so many bytes. Raises ValueError."""
-        key = bucket, self._limits.upload_seconds(sent_bytes)
-        found = self._stores.get(key)
-        if found is None:
-            with self._lock:
-                if len(self._stores) >= _MAX_STORES:
-                    self._stores.clear()
-                found = self._stores[key] = self._open(*key)
-        return found
+        return self._stores.find(bucket, self._limits.upload_seconds(sent_bytes))
 
     def move(self, bucket: str, named: str | None) -> bool:
         """Sign for another region from now on; return whether that is another than before.
@@ -75,11 +68,10 @@ class Buckets:
         known = self._regions.get(bucket, self._region)
         region = named or self._ask_region(bucket, known)
         with self._lock:
-            if len(self._regions) >= _MAX_STORES:
+            if len(self._regions) >= _MAX_REGIONS:
                 self._regions.clear()
             self._regions[bucket] = region
-            for key in [key for key in self._stores if key[0] == bucket]:
-                del self._stores[key]
+            self._stores.forget(bucket)
         return region != known
 
     def _ask_region(self, bucket: str, known: str) -> str:

@@ -473,7 +473,7 @@ def test_keys_that_there_are_no_more_are_reported(
 def test_buckets_that_are_known_are_few(store: S3Store) -> None:
     for number in range(300):
         store._buckets.store(f"bucket-{number}")
-    assert len(store._buckets._stores) <= 256
+    assert len(store._buckets._stores._stores) <= 256
 
 
 def scope(authorization: str) -> str:
