@@ -71,10 +71,10 @@ def migrate_catalog(
     from duckicelake.rest.names import parse_name
 
     options = parse_options(option or [])
-    if not lake.client.is_duckicelake():
-        raise BadInputError(f"{lake.client.connection.uri} is no duckicelake server: a migration leads to one")
     plan = MigrationPlan(parse_name(namespace) if namespace else (), dry_run, update, threads)
     with closing(open_source(kind, options)) as source, open_progress() as progress:
+        if not lake.client.is_duckicelake():
+            raise BadInputError(f"{lake.client.connection.uri} is no duckicelake server: a migration leads to one")
         task = progress.add_task("migrate", total=None)
         outcomes = migrate(source, lake, plan, lambda count: progress.update(task, total=count))
         if count_rows and not dry_run:

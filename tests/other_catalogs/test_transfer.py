@@ -204,3 +204,8 @@ def test_options_come_from_files(tmp_path: Path) -> None:
         "credential": "id:hush",
         "uri": "http://x?a=b",
     }
+
+
+def test_wrong_options_are_named_before_a_server_is_asked() -> None:
+    ran = invoke("migrate-catalog", "--from", "nope", "--uri", "http://127.0.0.1:1")
+    assert (ran.exit_code, "there is no kind of catalog 'nope'" in ran.stderr) == (2, True)
