@@ -2,11 +2,14 @@
 
 from pydantic import ConfigDict
 
+from duckicelake.bridge.project import to_snapshot
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.load import load_current_table
+from duckicelake.catalog.table.load import catch_up_by_name
 from duckicelake.errors import NotFoundError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.model import SpecModel
+from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.lake.side_tables import reader
 
 
 class ListedSnapshot(SpecModel):
@@ -37,25 +40,23 @@ def list_snapshots(services: Services, namespace: Namespace, name: str, limit: i
 
     Raises NoSuchTableError; NotFoundError if the other isn't one of the table's, or has expired.
     """
-    snapshots = load_current_table(services, namespace, name).metadata.snapshots
-    end = len(snapshots)
-    if before is not None:
-        places = (place for place, snapshot in enumerate(snapshots) if snapshot.snapshot_id == before)
-        end = next(places, -1)
-    if end < 0:
+    table_id = catch_up_by_name(services, namespace, name)
+    with services.database.reading() as cursor:
+        rows, total, is_there = reader.read_snapshot_page(cursor, table_id, before, limit + 1)
+    if before is not None and not is_there:
         raise NotFoundError(f"{format_full_name(namespace, name)} has no snapshot {before} any more: begin anew")
-    begin = max(end - limit, 0)
-    listed = tuple(
-        ListedSnapshot(
-            snapshot_id=snapshot.snapshot_id,
-            parent_snapshot_id=snapshot.parent_snapshot_id,
-            sequence_number=snapshot.sequence_number,
-            timestamp_ms=snapshot.timestamp_ms,
-            summary=snapshot.summary,
-            schema_id=snapshot.schema_id,
-        )
-        for snapshot in reversed(snapshots[begin:end])
-    )
+    listed = tuple(_list(to_snapshot(row)) for row in rows[:limit])
     return SnapshotPage(
-        snapshots=listed, total=len(snapshots), next_before=listed[-1].snapshot_id if begin > 0 else None
+        snapshots=listed, total=total, next_before=listed[-1].snapshot_id if len(rows) > limit else None
+    )
+
+
+def _list(snapshot: Snapshot) -> ListedSnapshot:
+    return ListedSnapshot(
+        snapshot_id=snapshot.snapshot_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        timestamp_ms=snapshot.timestamp_ms,
+        summary=snapshot.summary,
+        schema_id=snapshot.schema_id,
     )

@@ -85,6 +85,20 @@ def read_table_state(cursor: Cursor[Row], row: TableRow, before: TableState | No
     return TableState(row, snapshots, log, metadata_log, location)
 
 
+def read_snapshot_page(
+    cursor: Cursor[Row], table_id: int, before: int | None, most: int
+) -> tuple[list[SnapshotRow], int, bool]:
+    """Read (the newest listed snapshots, or those before one, newest first; how many are listed; whether that one is).
+
+    The rows have neither manifests nor a manifest list.
+    """
+    parameters = {"table_id": table_id, "before": before, "most": most}
+    [[counted], rows] = fetch_all_batched(
+        cursor, BatchedQuery(_SQL.snapshot_count, parameters), BatchedQuery(_SQL.snapshot_page, parameters)
+    )
+    return [SnapshotRow(*row) for row in rows], counted[0], counted[1]
+
+
 def _build_snapshots_query(table_id: int, known: tuple[SnapshotRow, ...]) -> BatchedQuery:
     """Build the query for the listed snapshots that come after the known ones in DuckLake."""
     return BatchedQuery(_SQL.snapshots, {"table_id": table_id, "after": known[-1].ducklake_id if known else -1})

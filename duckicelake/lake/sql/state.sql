@@ -20,6 +20,21 @@ FROM duckicelake_snapshot s
 WHERE s.table_id = %(table_id)s AND s.ducklake_id > %(after)s
 ORDER BY s.ducklake_id, s.sequence_number, s.timestamp_ms, s.snapshot_id;
 
+-- snapshot_page: the newest of the listed snapshots of a table, or of those before one, newest first
+SELECT s.snapshot_id, s.proposed_id, s.ducklake_id, s.parent_snapshot_id, s.sequence_number, s.timestamp_ms,
+       s.schema_id, s.first_row_id, s.added_rows, s.key_id, s.summary, ARRAY[]::bigint[], NULL
+FROM duckicelake_snapshot s
+WHERE s.table_id = %(table_id)s
+  AND (%(before)s::bigint IS NULL OR (s.ducklake_id, s.sequence_number, s.timestamp_ms, s.snapshot_id) < (
+    SELECT b.ducklake_id, b.sequence_number, b.timestamp_ms, b.snapshot_id
+    FROM duckicelake_snapshot b WHERE b.table_id = %(table_id)s AND b.snapshot_id = %(before)s))
+ORDER BY s.ducklake_id DESC, s.sequence_number DESC, s.timestamp_ms DESC, s.snapshot_id DESC
+LIMIT %(most)s;
+
+-- snapshot_count: how many snapshots a table lists, and whether one is among them
+SELECT count(*), coalesce(bool_or(snapshot_id = %(before)s), false)
+FROM duckicelake_snapshot WHERE table_id = %(table_id)s;
+
 -- snapshot_extent: how many snapshots a table lists, and the first of them
 SELECT count(*), (
     SELECT snapshot_id FROM duckicelake_snapshot
