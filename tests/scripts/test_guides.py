@@ -1,4 +1,4 @@
-"""Tutorials and how-tos do what they say: each is run from its first block to its last, in an empty folder."""
+"""Pages with a server to try do what they say: each is run from its first block to its last, in an empty folder."""
 
 import shlex
 import sys
@@ -12,7 +12,12 @@ from duckicelake.lake.ducklake.database import build_attach_source
 from tests.support.documents import PAGES, snippets
 from tests.support.guides import run_guide
 
-GUIDES = sorted(page for page in PAGES if page.startswith(("docs/tutorials/", "docs/how-to/")) and snippets(page))
+FOLDERS = ("docs/tutorials/", "docs/how-to/")
+GUIDES = [
+    *sorted(page for page in PAGES if page.startswith(FOLDERS) and snippets(page)),
+    "docs/security.md",
+    "docs/warehouses.md",
+]
 
 
 @pytest.fixture

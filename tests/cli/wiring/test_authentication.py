@@ -125,6 +125,7 @@ def test_server_open_to_all_warns_and_starts(lake: Path) -> None:
 def test_documented_client_may_make_the_namespace_that_the_example_makes() -> None:
     text = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
     (scopes,) = re.findall(r'export DUCKICELAKE_OAUTH_CLIENTS="etl:.*\|([^"]*)"', text)
-    (namespace,) = re.findall(r"""--json '\{"namespace": \["(\w+)"\]\}'""", text)
+    namespace, refused = re.findall(r"""--json '\{"namespace": \["(\w+)"\]\}'""", text)
     (client,) = parse_clients(f"etl:{SECRET}|{scopes}")
     assert client.principal.may(Capability.MANAGE, (namespace,))
+    assert not client.principal.may(Capability.MANAGE, (refused,))

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.changelog.writer import write_all_changes
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.auth.opa import OpaDecisions, OpaOptions
 from duckicelake.server.auth.permissions import (
     Administration,
@@ -29,9 +31,12 @@ from duckicelake.server.auth.permissions import (
 )
 from duckicelake.server.hooks import list_needs
 from tests.conftest import new_lake, services_of
+from tests.server.auth.test_opa import FAULTS, Clock, speaking
 from tests.server.auth.test_permissions import ABSENT, BODIES, EXPECTED, SCOPES, Lake, commits, path_of, rename, serving
 from tests.support.client import SCHEMA
+from tests.support.logins import SECRET, Server, bearing, token
 from tests.support.opa import OpaServer, Policy, deciding
+from tests.support.servers import running
 
 KEPT_SECONDS = 0.2
 NEEDS = {f"{method} {path}": need for (method, path), need in list_needs().items()}
@@ -133,6 +138,31 @@ def test_routes_that_name_something_are_closed_while_the_service_is_away(limited
             assert answer.status_code in {EXPECTED[route][1], 503}, (route, answer.status_code, answer.text)
     for path in ("/healthz", "/readyz", "/v1/config"):
         assert limited.lake.ask("root", "GET", path).status_code == 200
+
+
+FLOODS = ("an endless body", "a slow body", "a body that unzips to 64 MiB", "endless heads", "no HTTP")
+
+
+def test_floods_of_the_service_end_as_refusals_and_hold_no_other(limited: Limited) -> None:
+    fault = FLOODS[0]
+    clock = Clock()
+    with (
+        speaking(lambda client: FAULTS[fault][1](client)) as place,  # noqa: PLW0108 - the fault of the moment
+        closing(OpaDecisions(OpaOptions(f"http://{place}", seconds=0.5, cache_seconds=0), clock)) as decisions,
+    ):
+        server, rights = Server(), RightsCache.of_first(limited.services.database, decisions)
+        services = replace(limited.services, rights=rights)
+        app = server.app(services, server.authentication(OAuthClient("root", SECRET, ("*",))))
+        with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http, ThreadPoolExecutor(12) as clients:
+            root = bearing(token(http, "root"))
+            for number, fault in enumerate(FLOODS):
+                begun, clock.now = monotonic(), 10.0 * number  # the failure before isn't known any more
+                asked = decisions.statistics()["requests"]
+                answers = [clients.submit(http.get, f"{TABLES}/t", headers=root) for _ in range(12)]
+                assert http.get("/healthz").status_code == 200
+                assert monotonic() - begun < 3, "who asks nothing of the service doesn't wait for it"
+                assert {answer.result(timeout=20).status_code for answer in answers} == {503}, fault
+                assert decisions.statistics()["requests"] > asked, fault
 
 
 def test_service_is_not_asked_about_what_scopes_refuse(limited: Limited) -> None:
