@@ -140,6 +140,33 @@ def test_load_gives_keys_in_each_stores_properties_and_renews_them(services: Ser
     assert names <= set(first["config"])
 
 
+def test_no_location_leads_out_of_the_warehouse(services: Services) -> None:
+    """In any spelling, of a table that is created or a metadata file that is registered."""
+    lake = services.policy.warehouse
+    scheme, _, rest = lake.partition("://")
+    bucket, _, _ = rest.partition("/")
+    other = {"gs": "gcs", "abfss": "wasbs"}[scheme]
+    elsewhere = {"gs": "gs://other", "abfss": "abfss://other@duckicelake.dfs.core.windows.net"}[scheme]
+    outside = (
+        f"{scheme}://{bucket}/lake2/t", f"{scheme}://{bucket}", f"{other}://{rest}2/t", f"{elsewhere}/lake/t",
+        f"{lake}/../lake2/t", f"{lake}/./t", f"{lake}//t", f"{lake}/%2e%2e/t?x", f"s3://{bucket}/lake/t", "/etc",
+        f"{scheme.upper()}://{bucket}/lake2/t", f"{lake}/t#x", f"{lake}\u0000/t", f"http://{bucket}/lake/t",
+    )  # fmt: skip
+    with running(create_app(services)) as uri, httpx.Client(base_url=uri, timeout=60, headers=KEYS) as http:
+        http.post("/v1/namespaces", json={"namespace": ["ns"]}).raise_for_status()
+        for number, place in enumerate(outside):
+            body = {"name": f"t{number}", "schema": SCHEMA, "location": place}
+            created = http.post("/v1/namespaces/ns/tables", json=body)
+            metadata = {"name": f"r{number}", "metadata-location": f"{place}/metadata/v1.metadata.json"}
+            registered = http.post("/v1/namespaces/ns/register", json=metadata)
+            assert created.status_code in {400, 403}, (place, created.text)
+            assert registered.status_code in {400, 403}, (place, registered.text)
+        assert http.get("/v1/namespaces/ns/tables").json()["identifiers"] == []
+        same = {"name": "same", "schema": SCHEMA, "location": f"{other}://{rest}/data/same"}
+        answer = http.post("/v1/namespaces/ns/tables", json=same)
+        assert answer.status_code == 200, answer.text
+
+
 def test_doctor_finds_a_store_that_works(services: Services) -> None:
     store = unwrap(services.store)
     assert isinstance(store, BucketStore)
