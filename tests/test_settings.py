@@ -6,7 +6,13 @@ from pydantic import SecretStr
 
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import list_effective_settings, load_sources, read_settings, save_sources
+from duckicelake.settings.sources import (
+    forget_secret_files,
+    list_effective_settings,
+    load_sources,
+    read_settings,
+    save_sources,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -194,6 +200,45 @@ def test_secrets_reach_workers_and_no_message(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(InvalidSettingsError) as caught:
         read_settings({"s3_secret_access_key": ["geheim"]}, tmp_path)
     assert "geheim" not in str(caught.value)
+
+
+def test_secrets_are_read_from_files_that_variables_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"oauth_keys": "k:" + "0" * 32, "database_url": "postgresql://lake:geheim@db/lake"}.items():
+        (tmp_path / name).write_text(value + "\n")
+        monkeypatch.setenv(f"DUCKICELAKE_{name.upper()}_FILE", str(tmp_path / name))
+    settings = read_settings({"warehouse": "/w"}, tmp_path)
+    assert settings.database_url == "postgresql://lake:geheim@db/lake"
+    assert settings.oauth_keys is not None
+    assert settings.oauth_keys.get_secret_value() == "k:" + "0" * 32
+    assert settings.sources["oauth_keys"] == "DUCKICELAKE_OAUTH_KEYS_FILE"
+    forget_secret_files()
+    for name, value in settings.as_environment().items():
+        monkeypatch.setenv(name, value)
+    assert read_settings(folder=tmp_path).model_dump() == settings.model_dump(), "as workers read them"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        (
+            {"OPA_TOKEN_FILE": "/nowhere"},
+            "DUCKICELAKE_OPA_TOKEN_FILE names /nowhere, which can't be read: ",
+        ),
+        ({"OPA_TOKEN_FILE": "/dev/null"}, "/dev/null, which DUCKICELAKE_OPA_TOKEN_FILE names, is set, but empty"),
+        (
+            {"OPA_TOKEN_FILE": "/x", "OPA_TOKEN": "y"},
+            "OPA_TOKEN_FILE and DUCKICELAKE_OPA_TOKEN are both set",
+        ),
+        ({"PORT_FILE": "/x"}, "DUCKICELAKE_PORT_FILE is not a setting"),
+    ],
+)
+def test_files_of_secrets_that_cannot_be_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"DUCKICELAKE_{name}", value)
+    with pytest.raises(InvalidSettingsError, match=said):
+        read_settings(folder=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ def _describe(settings: Settings, name: str) -> EffectiveSetting:
 def _read_sources(flags: Mapping[str, object], folder: Path) -> list[_SettingsSource]:
     """Read the sources, the most important first."""
     given = {name: value for name, value in flags.items() if value is not None}
-    sources = [_SettingsSource("--{dashed}", given), _read_environment(), _read_file(folder / FILE_NAME)]
+    environment = [_read_environment(), _read_secret_files()]
+    sources = [_SettingsSource("--{dashed}", given), *environment, _read_file(folder / FILE_NAME)]
     lake = _find_first(sources, "lake", Settings().lake)
     return [*sources, _read_lake_file(Path(str(lake)), folder)]
 
@@ -136,7 +137,7 @@ def _find_first(sources: list[_SettingsSource], name: str, default: object) -> o
 
 def _read_environment() -> _SettingsSource:
     source = _SettingsSource(PREFIX + "{upper}", {})
-    known = {source.spell(name) for name in Settings.model_fields}
+    known = {source.spell(name) for name in Settings.model_fields} | _list_secret_files().keys()
     for variable in sorted(os.environ):
         name = variable.upper()
         if name.startswith(PREFIX) and not name.startswith(CLIENT_PREFIXES) and name not in known:
@@ -147,6 +148,34 @@ def _read_environment() -> _SettingsSource:
         return _SettingsSource(source.spelling, EnvSettingsSource(Settings)())
     except SettingsError as broken:
         raise InvalidSettingsError(str(broken)) from broken
+
+
+def _list_secret_files() -> dict[str, str]:
+    """Return the variables that name files with secrets, and the setting of each."""
+    names = (name for name in Settings.model_fields if _is_secret(name) or name == "database_url")
+    return {f"{PREFIX}{name.upper()}_FILE": name for name in names}
+
+
+def forget_secret_files() -> None:
+    """Remove the variables that name files with secrets from the environment, once it has the secrets themselves."""
+    for variable in _list_secret_files():
+        os.environ.pop(variable, None)
+
+
+def _read_secret_files() -> _SettingsSource:
+    values: dict[str, object] = {}
+    for variable, name in _list_secret_files().items():
+        path = os.environ.get(variable)
+        if not path:
+            continue
+        if os.environ.get(PREFIX + name.upper()):
+            raise InvalidSettingsError(f"{variable} and {PREFIX}{name.upper()} are both set: unset one of them")
+        try:
+            values[name] = Path(path).read_text().removesuffix("\n").removesuffix("\r")
+        except (OSError, UnicodeDecodeError) as broken:
+            raise InvalidSettingsError(f"{variable} names {path}, which can't be read: {broken}") from broken
+        _check_filled(f"{path}, which {variable} names,", name, values[name])
+    return _SettingsSource(PREFIX + "{upper}_FILE", values)
 
 
 def _read_file(path: Path) -> _SettingsSource:

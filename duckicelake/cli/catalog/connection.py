@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from duckicelake.client.models import LakeReader
 
 _PANEL_TITLE: Final = "Connection"
-_LAKE_VARIABLES: Final = frozenset({"DUCKICELAKE_LAKE", "DUCKICELAKE_DATABASE_URL"})
+_LAKE_VARIABLES: Final = frozenset({"DUCKICELAKE_LAKE", "DUCKICELAKE_DATABASE_URL", "DUCKICELAKE_DATABASE_URL_FILE"})
 
 
 def _build_option(text: str, *variables: str, name: str | None = None) -> Any:

@@ -63,7 +63,13 @@ from duckicelake.server.protocol.connections import DRAIN, raise_descriptor_limi
 from duckicelake.server.telemetry.logs import forward_standard_logging, make_logger
 from duckicelake.server.telemetry.shared_files import SHARED_FOLDER_VARIABLE
 from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import list_effective_settings, load_sources, read_settings, save_sources
+from duckicelake.settings.sources import (
+    forget_secret_files,
+    list_effective_settings,
+    load_sources,
+    read_settings,
+    save_sources,
+)
 
 if TYPE_CHECKING:
     from duckicelake.tracing.spans import OtelTracer
@@ -291,6 +297,7 @@ def _serve_in_workers(
         settings = _prepare(settings, services, creates=creates)
     with tempfile.TemporaryDirectory(prefix="duckicelake-metrics-") as folder:
         save_sources(settings, Path(folder) / _SOURCES_FILE)
+        forget_secret_files()
         os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
         announce(settings)
         config = build_config(settings, WORKER_FACTORY, factory=True)
