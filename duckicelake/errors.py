@@ -34,6 +34,7 @@ CatalogError
 ├── TooManyRequestsError                refused before any work was done: wait and try again
 ├── ReadOnlyTableError                  the table follows a Delta table, and only writers of that write it
 ├── DamagedTableError                   DuckLake's rows of the table are damaged; other tables are served
+├── TaskStoppedError                    a task of upkeep is to end before it is done; it goes back to the queue
 ├── DamagedLogError                     a Delta log is torn or corrupt: the message names file, line and expected text
 ├── CommitStateUnknownError             COMMIT was sent, and its outcome, or what follows it, is not known
 ├── UnavailableError                    Postgres or the object store does not answer; nothing was written, try again
@@ -276,6 +277,10 @@ class DamagedTableError(CatalogError):
 
 class DamagedLogError(CatalogError):
     """A Delta log is torn or corrupt; the message names the file, the line in it and what is expected."""
+
+
+class TaskStoppedError(CatalogError):
+    """A task of upkeep must end before it is done: its worker stops, its lease is lost, or quiet hours begin."""
 
 
 class CommitStateUnknownError(CatalogError):

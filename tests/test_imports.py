@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "rows": PURE | {"bridge"},
     "catalog": {
         "errors", "extras", "properties", "iceberg", "postgres", "lake", "bridge", "rows", "storage", "parquet",
-        "features",
+        "features", "maintenance",
     },
     "changelog": {"errors", "features", "iceberg", "postgres", "lake", "bridge", "catalog"},
     "constraints": {
@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "mcp": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.doctor", "catalog", "changelog", "server", "cli", "client",
-        "features", "pipeline.plan", "rest",
+        "features", "maintenance", "rest",
     },
     "shell": {"errors", "extras", "cli", "client", "features", "pipeline.failures", "query.worker", "rest"},
     "duckdb_login": {
@@ -66,14 +66,15 @@ ALLOWED: dict[str, set[str]] = {
     "other_catalogs": {"errors", "cli", "client", "features", "rest"},
     "server": {
         "errors", "extras", "iceberg", "lake.doctor", "lake.side_tables.audit", "lake.side_tables.idempotency",
-        "lake.txn", "catalog", "changelog", "features", "pipeline.plan", "rest",
+        "lake.txn", "catalog", "changelog", "features", "maintenance", "rest",
     },
     "cli": {
         "errors", "extras", "settings", "tracing", "postgres", "storage", "lake", "catalog", "changelog", "server",
-        "rest", "pipeline", "client", "features",
+        "rest", "maintenance", "pipeline", "client", "features",
     },
     "rest": {"errors"},
-    "pipeline": {"errors", "properties", "rest"},
+    "maintenance": {"errors", "properties", "rest.names"},
+    "pipeline": {"errors", "properties", "maintenance", "rest"},
     "client": {"errors", "extras", "properties", "rest"},
     "pyiceberg_v3": set(),
 }  # fmt: skip

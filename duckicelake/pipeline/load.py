@@ -9,9 +9,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from duckicelake.errors import BadColumnError, BadInputError
+from duckicelake.maintenance.layout import parse_partitions, parse_sort_keys, read_partitions, read_sort_keys
 from duckicelake.pipeline.columns import ColumnChange, index_by_name, join_columns
 from duckicelake.pipeline.destination import LoadRequest, Target
-from duckicelake.pipeline.layout import parse_partitions, parse_sort_keys, read_partitions, read_sort_keys
 from duckicelake.pipeline.quarantine import (
     build_quarantine_records,
     combine_flaws,

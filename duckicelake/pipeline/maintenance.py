@@ -12,12 +12,13 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.errors import JobConflictError, LeaseLostError, MissingTableError, PipelineError
+from duckicelake.maintenance.plan import MaintenanceState, Plan, parse_state, plan_jobs
+from duckicelake.maintenance.policy import check_overrides
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.pipeline.failures import explain_failure, is_conflict
 from duckicelake.pipeline.job import PipelineJob, run_job
-from duckicelake.pipeline.plan import MaintenanceState, Plan, PlannedJob, parse_state, plan_jobs
-from duckicelake.pipeline.policy import check_overrides
 from duckicelake.pipeline.progress import Reporter
-from duckicelake.pipeline.upkeep import DUCKLAKE_SNAPSHOT, AttemptOutcome, attempt_job
+from duckicelake.pipeline.upkeep import DUCKLAKE_SNAPSHOT, attempt_job
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import format_name, parse_name
 
@@ -133,7 +134,7 @@ def run_plan(
 def _run_table_jobs(
     spark: SparkSession | None,
     client: CatalogClient,
-    jobs: Sequence[PlannedJob],
+    jobs: Sequence[UpkeepTask],
     ended: SimpleQueue[FinishedJob],
     stopped: Event,
 ) -> None:
@@ -150,13 +151,13 @@ def _run_table_jobs(
             ended.put(_build_unrun_job(job, "failed", str(failure) if failure else f"{type(error).__name__}: {error}"))
 
 
-def _build_unrun_job(job: PlannedJob, result: str, message: str) -> FinishedJob:
+def _build_unrun_job(job: UpkeepTask, result: str, message: str) -> FinishedJob:
     return FinishedJob(
         job.kind, format_name(job.namespace, job.table), result, job.why, " ".join(message.split())[:600]
     )
 
 
-def _run_job(spark: SparkSession | None, client: CatalogClient, planned: PlannedJob) -> FinishedJob:
+def _run_job(spark: SparkSession | None, client: CatalogClient, planned: UpkeepTask) -> FinishedJob:
     parameters: dict[str, Any] = {"why": planned.why}
     with run_job(
         client, planned.kind, planned.namespace, planned.table, lease=MAINTENANCE_LEASE, parameters=parameters
@@ -170,8 +171,8 @@ def _run_job(spark: SparkSession | None, client: CatalogClient, planned: Planned
 
 
 def _run_attempts(
-    spark: SparkSession | None, client: CatalogClient, planned: PlannedJob, job: PipelineJob
-) -> AttemptOutcome:
+    spark: SparkSession | None, client: CatalogClient, planned: UpkeepTask, job: PipelineJob
+) -> TaskOutcome:
     for pause in (*_PAUSE_SECONDS, None):
         job.check()
         try:
@@ -183,6 +184,6 @@ def _run_attempts(
                 raise
         if pause is not None:
             time.sleep(pause)
-    return AttemptOutcome(
+    return TaskOutcome(
         "skipped", f"others changed the same files each of {len(_PAUSE_SECONDS) + 1} times; the next run tries again"
     )

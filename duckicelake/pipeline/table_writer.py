@@ -12,10 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from duckicelake.errors import BadColumnError, BadInputError, JobConflictError, PipelineError
+from duckicelake.maintenance.layout import RowSortKey, TransformedColumn, parse_partitions, parse_sort_keys
 from duckicelake.pipeline.columns import index_by_name
 from duckicelake.pipeline.destination import Target, WriteMode
 from duckicelake.pipeline.failures import explain_failure
-from duckicelake.pipeline.layout import RowSortKey, TransformedColumn, parse_partitions, parse_sort_keys
 from duckicelake.pipeline.session import stamp_with
 from duckicelake.properties import DISTRIBUTION_MODE, RUN_EPOCH_KEY, RUN_ID_KEY, SORT_ORDER
 from duckicelake.rest.client import CatalogClient

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.errors import JobConflictError
+from duckicelake.maintenance.layout import RowOrder
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.pipeline.destination import format_sql_name
 from duckicelake.pipeline.java import Jvm, iterate_java
 from duckicelake.pipeline.job import PipelineJob
-from duckicelake.pipeline.layout import RowOrder
-from duckicelake.pipeline.plan import PlannedJob
 from duckicelake.properties import COMPRESSION_CODEC
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 
@@ -164,19 +163,9 @@ def _count_items(iterable: Any) -> int:
     return sum(1 for _ in iterate_java(iterable))
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptOutcome:
-    """What came of a job."""
-
-    result: Literal["done", "unchanged", "skipped"]
-    message: str | None = None
-    snapshot_ids: tuple[int, ...] = ()
-    counts: dict[str, int] = field(default_factory=dict)
-
-
 def attempt_job(
-    spark: SparkSession | None, client: CatalogClient, planned: PlannedJob, job: PipelineJob
-) -> AttemptOutcome:
+    spark: SparkSession | None, client: CatalogClient, planned: UpkeepTask, job: PipelineJob
+) -> TaskOutcome:
     """Try once, on the table as it is now. What conflicts raises something that `failures.is_conflict` knows."""
     if planned.kind == "flush":
         return _flush(client, planned)
@@ -185,7 +174,7 @@ def attempt_job(
     assert spark is not None, planned
     table = IcebergTable(spark, planned.namespace, planned.table, job.summary)
     if table.head is None:
-        return AttemptOutcome("unchanged", "the table is empty")
+        return TaskOutcome("unchanged", "the table is empty")
     if planned.kind == "remove-orphans":
         return _remove_orphans(table, client, planned, job)
     counts = _ACTIONS[planned.kind](table, planned)
@@ -196,10 +185,10 @@ def attempt_job(
         counts[DUCKLAKE_SNAPSHOT] = int(made[0]["ducklake.snapshot-id"])
     changed = bool(made) or (planned.kind in _KINDS_WITHOUT_SNAPSHOTS and any(counts.values()))
     snapshot_ids = tuple(int(summary["snapshot-id"]) for summary in reversed(made))
-    return AttemptOutcome("done" if changed else "unchanged", None, snapshot_ids, counts)
+    return TaskOutcome("done" if changed else "unchanged", None, snapshot_ids, counts)
 
 
-def _flush(client: CatalogClient, planned: PlannedJob) -> AttemptOutcome:
+def _flush(client: CatalogClient, planned: UpkeepTask) -> TaskOutcome:
     """Return the catalog does it, from which the rows would have to be fetched otherwise, to be written and put back.
 
     It is asked for the table before, so that what DuckDB did until now is listed, one snapshot for each, while its
@@ -208,39 +197,39 @@ def _flush(client: CatalogClient, planned: PlannedJob) -> AttemptOutcome:
     client.load_table(planned.namespace, planned.table, "refs")
     found = client.flush_rows(planned.namespace, planned.table)
     if found["snapshot-id"] is None:
-        return AttemptOutcome("unchanged", "no rows are in Postgres any more")
+        return TaskOutcome("unchanged", "no rows are in Postgres any more")
     counts = {
         "rows in Postgres": found["rows"],
         "deletes in Postgres": found["deletes"],
         "added files": found["files"],
     }
-    return AttemptOutcome("done", None, (found["snapshot-id"],), counts)
+    return TaskOutcome("done", None, (found["snapshot-id"],), counts)
 
 
-def _expire_shared(client: CatalogClient, planned: PlannedJob) -> AttemptOutcome:
+def _expire_shared(client: CatalogClient, planned: UpkeepTask) -> TaskOutcome:
     """Return the catalog does it, as engines don't know which files another table needs."""
     before_ms = time.time_ns() // 1_000_000 - planned.policy.snapshot_age
     path = f"/v1/namespaces/{encode_namespace(planned.namespace)}/tables/{encode_segment(planned.table)}/expire"
     found = client.post(path, {"older-than-ms": before_ms, "retain-last": planned.policy.snapshots_kept})
-    return AttemptOutcome(
+    return TaskOutcome(
         "done" if found["snapshots"] else "unchanged", None, (), {"expired snapshots": found["snapshots"]}
     )
 
 
-def _compact(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
+def _compact(table: IcebergTable, planned: UpkeepTask) -> dict[str, int]:
     policy = planned.policy
     more = {"min-input-files": str(max(policy.min_files, 2)), "delete-ratio-threshold": str(policy.delete_ratio)}
     return table.rewrite(policy.order, policy.codec, _build_rewrite_options(planned) | more, planned.where)
 
 
-def _sort(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
+def _sort(table: IcebergTable, planned: UpkeepTask) -> dict[str, int]:
     policy = planned.policy
     return table.rewrite(
         policy.order, policy.codec, _build_rewrite_options(planned) | {"rewrite-all": "true"}, planned.where
     )
 
 
-def _build_rewrite_options(planned: PlannedJob) -> dict[str, str]:
+def _build_rewrite_options(planned: UpkeepTask) -> dict[str, str]:
     return {
         "target-file-size-bytes": str(planned.target_size),
         "partial-progress.enabled": "true",
@@ -249,12 +238,12 @@ def _build_rewrite_options(planned: PlannedJob) -> dict[str, str]:
     }
 
 
-def _expire(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
+def _expire(table: IcebergTable, planned: UpkeepTask) -> dict[str, int]:
     before_ms = time.time_ns() // 1_000_000 - planned.policy.snapshot_age
     return table.expire(before_ms, planned.policy.snapshots_kept)
 
 
-_ACTIONS: Final[Mapping[str, Callable[[IcebergTable, PlannedJob], dict[str, int]]]] = {
+_ACTIONS: Final[Mapping[str, Callable[[IcebergTable, UpkeepTask], dict[str, int]]]] = {
     "sort": _sort,
     "compact": _compact,
     "rewrite-deletes": lambda table, _: table.rewrite_deletes(),
@@ -264,9 +253,7 @@ _ACTIONS: Final[Mapping[str, Callable[[IcebergTable, PlannedJob], dict[str, int]
 }
 
 
-def _remove_orphans(
-    table: IcebergTable, client: CatalogClient, planned: PlannedJob, job: PipelineJob
-) -> AttemptOutcome:
+def _remove_orphans(table: IcebergTable, client: CatalogClient, planned: UpkeepTask, job: PipelineJob) -> TaskOutcome:
     before_ms = time.time_ns() // 1_000_000 - planned.policy.orphan_age
     path = client.pipeline(planned.namespace, planned.table, "orphans")
     counts = {"files looked at": 0, "deleted files": 0, "deleted bytes": 0}
@@ -279,4 +266,4 @@ def _remove_orphans(
             table.delete_file(location)
             counts["deleted files"] += 1
             counts["deleted bytes"] += sizes[location]
-    return AttemptOutcome("done" if counts["deleted files"] else "unchanged", None, (), counts)
+    return TaskOutcome("done" if counts["deleted files"] else "unchanged", None, (), counts)

@@ -15,12 +15,12 @@ import typer
 from duckicelake.cli.console import terminal
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
-from duckicelake.pipeline.plan import JOB_KINDS
+from duckicelake.maintenance.plan import JOB_KINDS
 from duckicelake.rest.names import format_name, parse_name, parse_table
 
 if TYPE_CHECKING:
+    from duckicelake.maintenance.plan import Plan
     from duckicelake.pipeline.maintenance import FinishedJob
-    from duckicelake.pipeline.plan import Plan
 
 
 class JobResultOption(StrEnum):
@@ -190,8 +190,8 @@ def optimize(
     Rows, row ids and history stay. Clients may read and write meanwhile: a conflict is retried, then skipped. Exits
     with 1 if it failed.
     """
+    from duckicelake.maintenance.plan import parse_order_options, plan_optimization
     from duckicelake.pipeline.maintenance import MaintainRequest, read_states, run_plan
-    from duckicelake.pipeline.plan import parse_order_options, plan_optimization
     from duckicelake.rest.names import parse_table
 
     namespace, name = parse_table(table)

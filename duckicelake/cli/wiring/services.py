@@ -52,7 +52,7 @@ from duckicelake.lake.setup.format import (
     require_known,
 )
 from duckicelake.lake.setup.migrations import is_up_to_date
-from duckicelake.pipeline.policy import parse_policy as maintained_by
+from duckicelake.maintenance.policy import parse_policy as maintained_by
 from duckicelake.postgres.database import POOL_CONNECTIONS, Database
 from duckicelake.postgres.pipeline import TraceBlock
 from duckicelake.settings.model import Settings

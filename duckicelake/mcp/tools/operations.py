@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from duckicelake.cli.console.terminal import encode_object
+from duckicelake.maintenance.plan import parse_state, plan_jobs
 from duckicelake.mcp.tools.tool import (
     NameArgument,
     NamespaceArgument,
@@ -16,7 +17,6 @@ from duckicelake.mcp.tools.tool import (
     ToolContext,
     ToolResult,
 )
-from duckicelake.pipeline.plan import parse_state, plan_jobs
 from duckicelake.rest.names import format_name
 
 _MAX_TABLES: Final = 5000

@@ -159,6 +159,7 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.ReadOnlyTableError: HttpError(403, "ReadOnlyTableException"),
     errors.DamagedTableError: HttpError(422, "DamagedTableException"),
     errors.DamagedLogError: HttpError(422, "DamagedLogException"),
+    errors.TaskStoppedError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.CommitStateUnknownError: HttpError(500, "CommitStateUnknownException"),
     errors.UnavailableError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.FailoverError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),

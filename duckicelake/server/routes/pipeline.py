@@ -13,7 +13,7 @@ from duckicelake.catalog.commit.rules import RunResult
 from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
 from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
 from duckicelake.iceberg.model import SpecModel
-from duckicelake.pipeline.plan import parse_state, plan_jobs
+from duckicelake.maintenance.plan import parse_state, plan_jobs
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRoute
 from duckicelake.server.routes.dependencies import (

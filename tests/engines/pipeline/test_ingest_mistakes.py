@@ -7,10 +7,10 @@ import pytest
 from pyarrow import parquet
 
 from duckicelake.errors import BadColumnError, BadSourceError
+from duckicelake.maintenance.layout import parse_partitions, parse_sort_keys, read_partitions, read_sort_keys
 from duckicelake.pipeline.destination import Target
 from duckicelake.pipeline.failures import explain_failure
 from duckicelake.pipeline.ingest import IngestResult
-from duckicelake.pipeline.layout import parse_partitions, parse_sort_keys, read_partitions, read_sort_keys
 from duckicelake.pipeline.table_writer import ensure_namespace
 from tests.engines.pipeline.test_ingest import Ingests, ingests
 

@@ -18,10 +18,10 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from duckicelake.maintenance.layout import RowOrder
+from duckicelake.maintenance.plan import Plan, parse_order_options, plan_optimization
 from duckicelake.pipeline.job import run_job
-from duckicelake.pipeline.layout import RowOrder
 from duckicelake.pipeline.maintenance import FinishedJob, MaintainRequest, build_plan, read_states, run_plan
-from duckicelake.pipeline.plan import Plan, parse_order_options, plan_optimization
 from duckicelake.pipeline.progress import SILENT, SilentReporter
 from duckicelake.properties import JOB_KEY
 from duckicelake.rest.client import CatalogClient

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from duckicelake.errors import BadInputError
-from duckicelake.pipeline.layout import RowOrder, parse_order
+from duckicelake.maintenance.layout import RowOrder, parse_order
 from duckicelake.properties import GC_ENABLED, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 import pytest
 
 from duckicelake.errors import BadInputError
-from duckicelake.pipeline.layout import (
+from duckicelake.maintenance.layout import (
     RowOrder,
     RowSortKey,
     TransformedColumn,

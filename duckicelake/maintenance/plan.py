@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from duckicelake.errors import BadInputError, MissingTableError
-from duckicelake.pipeline.layout import RowOrder, RowSortKey, parse_order, parse_sort_keys
-from duckicelake.pipeline.policy import DAY_MS, HOUR_MS, MaintenancePolicy, parse_policy
+from duckicelake.maintenance.layout import RowOrder, RowSortKey, parse_order, parse_sort_keys
+from duckicelake.maintenance.policy import DAY_MS, HOUR_MS, MaintenancePolicy, parse_policy
+from duckicelake.maintenance.task import UpkeepTask
 from duckicelake.rest.names import format_name, parse_table
 
 _MIN_DELETE_RATIO = 1e-9
@@ -59,31 +60,10 @@ def parse_state(fields_json: Mapping[str, Any]) -> MaintenanceState:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedJob:
-    """Something to be done to one table, and why; `where`: only to files that may hold such rows."""
-
-    kind: str
-    namespace: tuple[str, ...]
-    table: str
-    why: str
-    policy: MaintenancePolicy
-    target_size: int
-    where: str | None = None
-
-    @property
-    def is_the_catalogs(self) -> bool:
-        """Whether the catalog does it itself."""
-        return self.kind == "flush" or (self.kind == "expire" and self.policy.shares_files)
-
-    def __str__(self) -> str:
-        return f"{self.kind} {format_name(self.namespace, self.table)}: {self.why}"
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """Jobs, those of a table in the order in which they must run; and what is wrong with tables that get none."""
 
-    jobs: tuple[PlannedJob, ...]
+    jobs: tuple[UpkeepTask, ...]
     problems: tuple[str, ...] = ()
 
     @property
@@ -96,7 +76,7 @@ def plan_jobs(tables: Iterable[MaintenanceState], now_ms: int, kinds: Collection
     """Return what the tables need now. kinds: only these; none given: all. BadInputError for one that there isn't."""
     for unknown in set(kinds) - set(JOB_KINDS):
         raise BadInputError(f"there is no job {unknown!r}: choose of {', '.join(JOB_KINDS)}")
-    jobs: list[PlannedJob] = []
+    jobs: list[UpkeepTask] = []
     problems: list[str] = []
     for table in sorted(tables, key=lambda table: (table.namespace, table.table)):
         try:
@@ -111,11 +91,11 @@ def plan_jobs(tables: Iterable[MaintenanceState], now_ms: int, kinds: Collection
 
 def _plan_table(
     table: MaintenanceState, policy: MaintenancePolicy, now_ms: int, kinds: Collection[str]
-) -> Iterator[PlannedJob]:
+) -> Iterator[UpkeepTask]:
     for kind, reason in _REASONS.items():
         why = reason(table, policy, now_ms) if not kinds or kind in kinds else None
         if why is not None:
-            yield PlannedJob(kind, table.namespace, table.table, why, policy, table.target_size)
+            yield UpkeepTask(kind, table.namespace, table.table, why, policy, table.target_size)
 
 
 def _explain_flush(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
@@ -266,7 +246,7 @@ def plan_optimization(
     wanted = replace(policy, order=order or policy.order, min_files=2, delete_ratio=_MIN_DELETE_RATIO)
     return Plan(
         (
-            PlannedJob(
+            UpkeepTask(
                 kind="compact" if order is None else "sort",
                 namespace=namespace,
                 table=table,

@@ -1,0 +1,57 @@
+"""What tasks of upkeep are given and give back, and how a feature adds kinds of its own.
+
+A worker runs an action: a function of services, task and control. It has the table's lease meanwhile.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+
+
+class TaskControl(Protocol):
+    """What a task may use, and whether it is to go on.
+
+    Attributes:
+        memory_bytes: memory that DuckDB may take.
+        scratch: an empty folder of the task's, which is removed after it.
+        scratch_bytes: what may lie in it.
+
+    """
+
+    @property
+    def memory_bytes(self) -> int: ...
+
+    @property
+    def scratch(self) -> Path: ...
+
+    @property
+    def scratch_bytes(self) -> int: ...
+
+    def check(self) -> None:
+        """Raise TaskStoppedError if the lease is lost, the worker stops, or quiet hours begin. Call it often."""
+
+    def report(self, counts: Mapping[str, int]) -> None:
+        """Say how far the task is; the next heartbeat records it."""
+
+
+TaskAction = Callable[[Services, UpkeepTask, TaskControl], TaskOutcome]
+"""Does a task once. It raises CatalogError: UnavailableError and ConflictError are tried again later, others are shown
+as the reason why the table can't be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepSource:
+    """Kinds of tasks that a feature adds.
+
+    Attributes:
+        actions: `module:attribute` of each kind's TaskAction.
+        find_due: lists the tasks that are due now. It is called every few seconds, so it must be cheap.
+
+    """
+
+    actions: Mapping[str, str] = field(default_factory=dict)
+    find_due: Callable[[Services], Sequence[UpkeepTask]] = lambda _: ()
