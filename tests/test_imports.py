@@ -53,6 +53,10 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "extras", "properties", "settings", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "rows",
         "storage", "catalog", "server", "cli", "client", "features", "rest",
     },
+    "materialized_views": {
+        "errors", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "catalog", "server", "cli", "client",
+        "features", "query", "rest",
+    },
     "mcp": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.doctor", "catalog", "changelog", "server", "cli", "client",
         "features", "maintenance", "rest",
@@ -84,8 +88,8 @@ SERVER_LAYERS = ("http", "protocol", "auth", "telemetry", "middleware", "feed", 
 """Folders of `server`: one imports only those before it."""
 
 HOMES = {
-    "fastapi": {"server", "console", "lineage", "mcp", "query", "duckdb_login"},
-    "starlette": {"server", "mcp", "query", "duckdb_login"},
+    "fastapi": {"server", "console", "lineage", "mcp", "query", "duckdb_login", "materialized_views"},
+    "starlette": {"server", "mcp", "query", "duckdb_login", "materialized_views"},
     "uvicorn": {"server", "cli", "mcp"},
     "mcp": {"mcp"},
     "psycopg": {"postgres", "lake", "changelog", "delta", "file_lake", "lineage", "duckdb_login"},
@@ -106,6 +110,7 @@ HOMES = {
         "delta",
         "file_lake",
         "lineage",
+        "materialized_views",
         "mcp",
         "query",
         "shell",
@@ -138,6 +143,7 @@ COMMANDS = {
     "delta.commands",
     "file_lake.commands",
     "lineage.commands",
+    "materialized_views.commands",
     "mcp.commands",
     "other_catalogs.commands",
     "query.commands",

@@ -6,9 +6,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from duckicelake.bridge.values.flush_layout import (
+    build_copy_stats,
     build_key_expression,
     build_order_terms,
     get_bucket_function,
@@ -36,7 +37,7 @@ from duckicelake.lake.inlined.flush_writer import (
     FlushSource,
     InlinedFileDeletes,
 )
-from duckicelake.lake.model import ColumnStats, InlinedKey
+from duckicelake.lake.model import InlinedKey
 from duckicelake.lake.side_tables import reader
 from duckicelake.parquet.flush import FlushedRows, FlushKey, RowFiles, RowsToWrite, WrittenDeletes, open_row_files
 from duckicelake.parquet.inlined_rows import CopiedRows
@@ -155,7 +156,7 @@ class _FlushPlan:
             footer_size=written.footer_size,
             row_group_count=written.row_groups,
             row_id_start=written.first_row_id,
-            stats=[_stats(leaves[path], said) for path, said in written.stats.items() if path in leaves],
+            stats=[build_copy_stats(leaves[path], said) for path, said in written.stats.items() if path in leaves],
             partition_values=written.partition,
             deletes=None if written.deletes is None else self._delete_file(written.deletes),
         )
@@ -197,21 +198,6 @@ def _to_write(table: CopiedTable, source: FlushSource) -> RowsToWrite:
             for key, folder in keys
         ],
         order=build_order_terms(definition, table.columns),
-    )
-
-
-def _stats(column_id: int, said: dict[str, Any] | Any) -> ColumnStats:
-    nulls = int(said["null_count"])
-    has_nan = said.get("has_nan")
-    return ColumnStats(
-        column_id,
-        contains_null=nulls > 0,
-        contains_nan=None if has_nan is None else has_nan == "true",
-        min_value=said.get("min"),
-        max_value=said.get("max"),
-        column_size_bytes=int(said["column_size_bytes"]),
-        value_count=int(said["num_values"]) - nulls,
-        null_count=nulls,
     )
 
 

@@ -15,6 +15,7 @@ FEATURES: Final = (
     "delta",
     "file_lake",
     "query",
+    "materialized_views",
     "duckdb_login",
     "mcp",
     "shell",

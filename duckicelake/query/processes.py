@@ -110,8 +110,8 @@ class QueryProgress:
 class QueryProcess:
     """A process that runs one query after another. Its methods block: threads call them by `work`, one at a time."""
 
-    def __init__(self) -> None:
-        """Start it without an environment, in a session and an empty folder of its own."""
+    def __init__(self, worker: Path = WORKER) -> None:
+        """Start it without an environment, in a session and an empty folder of its own. worker: what it runs."""
         self._folder = tempfile.mkdtemp(prefix="duckicelake-query-")
         self._socket, others = socket.socketpair()
         memory = _create_memory()
@@ -119,7 +119,7 @@ class QueryProcess:
         """Pieces of results, so that they aren't copied through the socket."""
         with others, os.fdopen(memory):
             self._popen = Popen(  # noqa: S603 - names of the package alone
-                [sys.executable, "-I", str(WORKER), str(memory), *list_extensions()],
+                [sys.executable, "-I", str(worker), str(memory), *list_extensions()],
                 stdin=others.fileno(),
                 stdout=others.fileno(),
                 stderr=DEVNULL,
@@ -139,6 +139,11 @@ class QueryProcess:
     @property
     def pid(self) -> int:
         return self._popen.pid
+
+    @property
+    def folder(self) -> Path:
+        """The folder that it may write to, which goes with it."""
+        return Path(self._folder)
 
     async def work(self, function: Callable[[], T]) -> T:
         """Call a function in a thread, which goes on when the caller is cancelled: `stop` then waits for it."""

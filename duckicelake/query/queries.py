@@ -293,7 +293,7 @@ async def run_query(services: Services, processes: QueryProcesses, order: QueryO
     async with _take_turn(services, processes, order) as turn:
         resolver, message = await turn.process.work(partial(_check, services, order, turn.process))
         if resolver.is_restricted and not services.caller.principal.has_restrictions:
-            await processes.change(turn, await run_sync(partial(_build_open_order, services, is_restricted=True)))
+            await processes.change(turn, await run_sync(partial(build_open_order, services, is_restricted=True)))
         first = await turn.process.work(partial(_begin, resolver, message, turn.process))
         async with aclosing(_read_pieces(turn.process, first, order.seconds + GRACE_SECONDS)) as pieces:
             yield QueryAnswer(resolver.snapshot_id, pieces)
@@ -310,7 +310,7 @@ async def _take_turn(services: Services, processes: QueryProcesses, order: Query
     if len(order.sql.encode()) > _MAX_STATEMENT_BYTES:
         raise InvalidRequestError("The statement is longer than 1 MiB")
     is_restricted = services.caller.principal.has_restrictions
-    opening = await run_sync(partial(_build_open_order, services, is_restricted=is_restricted))
+    opening = await run_sync(partial(build_open_order, services, is_restricted=is_restricted))
     async with (
         processes.take(opening) as turn,
         run_reported(services, order.query_id, order.sql, turn),
@@ -370,7 +370,7 @@ def _find_snapshot(cursor: Transaction, at: str | None) -> int:
     return int(row[0])
 
 
-def _build_open_order(services: Services, *, is_restricted: bool) -> OpenOrder:
+def build_open_order(services: Services, *, is_restricted: bool) -> OpenOrder:
     """Build the order by which a process opens the lake, for this principal alone.
 
     is_restricted: its queries read tables or views of which rows are hidden.

@@ -57,13 +57,16 @@ _KINDS: Final[Mapping[str, str]] = {
 """DuckDB's kinds of errors by the begin of their texts, as far as the server treats them differently."""
 
 Message = tuple[bytes, bytes]
+Handler = Callable[[duckdb.DuckDBPyConnection, Message, "Answers", "Commands"], Iterator[Message]]
+"""Carries out one command, and answers by one or more messages."""
 
 
-def main() -> None:
+def main(handlers: Mapping[bytes, Handler] | None = None) -> None:
     """Answer messages until standard input ends.
 
     Arguments: the descriptor of the shared memory, and extensions to load before the first message. Their signatures
     aren't checked, which takes 1.3 s of CPU: they are files of the server's own packages.
+    handlers: of further commands, by their kinds.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -75,7 +78,7 @@ def main() -> None:
     try:
         answers, commands = Answers(write, int(sys.argv[1])), Commands(read, connection.interrupt)
         while (message := commands.take()) is not None:
-            answer_message(connection, message, answers, commands)
+            answer_message(connection, message, answers, commands, handlers or {})
     except BrokenPipeError:
         pass  # the server has ended
     finally:
@@ -184,11 +187,15 @@ class ProgressReports:
 
 
 def answer_message(
-    connection: duckdb.DuckDBPyConnection, message: Message, answers: Answers, commands: Commands
+    connection: duckdb.DuckDBPyConnection,
+    message: Message,
+    answers: Answers,
+    commands: Commands,
+    handlers: Mapping[bytes, Handler],
 ) -> None:
     """Answer one message, by an error if it can't be carried out."""
     try:
-        for kind, body in handle(connection, message, answers, commands):
+        for kind, body in handlers.get(message[0], handle)(connection, message, answers, commands):
             if kind == b"D":
                 answers.send_piece(body, commands)
             else:

@@ -27,6 +27,7 @@ COMMANDS = {
     "lineage": "lineage",
     "file_lake": "import-lake",
     "query": "sql",
+    "materialized_views": "materialized-view",
     "mcp": "mcp",
     "shell": "shell",
     "duckdb_login": "connect",

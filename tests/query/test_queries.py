@@ -27,7 +27,7 @@ from duckicelake.cli.main import app
 from duckicelake.errors import BadInputError
 from duckicelake.query import processes, service
 from duckicelake.query.processes import QueryLimits, find_extension
-from duckicelake.query.queries import _build_open_order
+from duckicelake.query.queries import build_open_order
 from duckicelake.query.worker import open_lake
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
@@ -409,7 +409,7 @@ def test_process_knows_nothing_of_the_server_and_leaves_nothing(ask: Ask, monkey
 
 def test_settings_are_locked_and_files_are_out_of_reach(services: Services, warehouse: Path) -> None:
     """Even what no query can say: the whitelist isn't the only wall."""
-    order = _build_open_order(services, is_restricted=False)
+    order = build_open_order(services, is_restricted=False)
     duck = duckdb.connect()
     opening = {"settings": {"threads": 1}, "extensions": order.extensions, "statements": order.statements}
     open_lake(duck, opening | {"directories": order.directories})

@@ -21,7 +21,7 @@ from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.query import processes, service
 from duckicelake.query.processes import QueryLimits, find_extension
-from duckicelake.query.queries import _build_open_order
+from duckicelake.query.queries import build_open_order
 from duckicelake.query.reach import build_secrets
 from duckicelake.query.worker import open_lake
 from duckicelake.server.app import create_app
@@ -159,7 +159,7 @@ def test_missing_extension_is_refused_with_what_installs_it(
 @pytest.fixture
 def locked(services: Services, lake: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
     """DuckDB as a query's process has it while it reads `open.t`: what a statement past the whitelist could do."""
-    order = _build_open_order(services, is_restricted=False)
+    order = build_open_order(services, is_restricted=False)
     with duckdb.connect(config={"allow_unsigned_extensions": True}) as duck:
         settings = {"threads": 1, "autoload_known_extensions": False, "autoinstall_known_extensions": False}
         settings["http_retries"] = 0  # a refusal takes 2 s with three

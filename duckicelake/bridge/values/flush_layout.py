@@ -1,7 +1,7 @@
 """PURE. Partitions, order and statistics columns of flushed inlined rows, as DuckDB's SQL."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,7 +11,15 @@ from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.partition import Transform
 from duckicelake.iceberg.transforms import compute_bucket
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.lake.model import Column, PartitionKey, SortKey, TableDefinition, find_children, fold_case
+from duckicelake.lake.model import (
+    Column,
+    ColumnStats,
+    PartitionKey,
+    SortKey,
+    TableDefinition,
+    find_children,
+    fold_case,
+)
 
 _BUCKET: Final = re.compile(r"bucket\((\d+)\)")
 _EPOCH: Final = re.compile(r"epoch_(year|month|day|hour)")
@@ -76,6 +84,22 @@ def build_order_terms(definition: TableDefinition, columns: Sequence[Column]) ->
 def map_leaf_paths(columns: Sequence[Column]) -> dict[str, int]:
     """Return column ids by what DuckDB calls the leaves of a Parquet file in its statistics."""
     return dict(_walk_leaves(columns, None, ""))
+
+
+def build_copy_stats(column_id: int, said: Mapping[str, str]) -> ColumnStats:
+    """Build a column's statistics in a file from what DuckDB's COPY says of it."""
+    nulls = int(said["null_count"])
+    has_nan = said.get("has_nan")
+    return ColumnStats(
+        column_id,
+        contains_null=nulls > 0,
+        contains_nan=None if has_nan is None else has_nan == "true",
+        min_value=said.get("min"),
+        max_value=said.get("max"),
+        column_size_bytes=int(said["column_size_bytes"]),
+        value_count=int(said["num_values"]) - nulls,
+        null_count=nulls,
+    )
 
 
 def _walk_leaves(columns: Sequence[Column], parent: int | None, prefix: str) -> Iterator[tuple[str, int]]:

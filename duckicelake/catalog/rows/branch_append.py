@@ -109,7 +109,7 @@ def _upload_snapshot(upload: SnapshotUpload, batch: Batch, snapshot_id: int, par
     manifest = upload.add_manifest(snapshot_id, ManifestContent.DATA, spec, files)
     summary = _summarize(files, SnapshotTotals.from_summary(parent.summary))
     snapshot = build_snapshot(upload.services, metadata, snapshot_id, parent, summary, batch.num_rows)
-    return upload.add_list(snapshot, manifest, parent)
+    return upload.add_list(snapshot, [manifest], parent)
 
 
 def _summarize(files: Sequence[DataFile], before: SnapshotTotals) -> dict[str, str]:

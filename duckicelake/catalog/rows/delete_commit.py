@@ -69,7 +69,7 @@ def delete_by_key(
     )
     manifest = uploaded.add_manifest(snapshot_id, ManifestContent.DELETES, spec, [file])
     snapshot = build_snapshot(services, metadata, snapshot_id, parent, dict(_SUMMARY), 0)
-    snapshot = uploaded.add_list(snapshot, manifest, parent)
+    snapshot = uploaded.add_list(snapshot, [manifest], parent)
     return TableCommit(namespace, table, _request(metadata, snapshot, _new_specs(metadata, spec))), uploaded.paths
 
 

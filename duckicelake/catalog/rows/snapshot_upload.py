@@ -63,30 +63,34 @@ class SnapshotUpload:
             partitions=(),
         )
 
-    def add_list(self, snapshot: Snapshot, manifest: ManifestFile, parent: Snapshot) -> Snapshot:
-        """Write the manifest list: the new manifest and those of the parent; return the snapshot with it."""
-        before = (
-            () if parent.manifest_list is None else read_manifest_list(self.services.store.read(parent.manifest_list))
-        )
+    def add_list(self, snapshot: Snapshot, added: Sequence[ManifestFile], parent: Snapshot | None) -> Snapshot:
+        """Write the manifest list; return the snapshot with it. parent: whose manifests stay; None: none does."""
+        path = None if parent is None else parent.manifest_list
+        before = () if path is None else read_manifest_list(self.services.store.read(path))
         data = write_manifest_list(
             format_version=self.metadata.format_version,
             snapshot_id=snapshot.snapshot_id,
             parent_snapshot_id=snapshot.parent_snapshot_id,
             sequence_number=snapshot.sequence_number,
-            manifests=[manifest, *before],
+            manifests=[*added, *before],
             first_row_id=snapshot.first_row_id,
         )
         return snapshot.replace_fields(manifest_list=self.add("list.avro", data))
 
 
 def build_snapshot(
-    services: Services, metadata: TableMetadata, snapshot_id: int, parent: Snapshot, summary: dict[str, str], rows: int
+    services: Services,
+    metadata: TableMetadata,
+    snapshot_id: int,
+    parent: Snapshot | None,
+    summary: dict[str, str],
+    rows: int,
 ) -> Snapshot:
-    """Build a snapshot without a manifest list. rows: that it adds."""
+    """Build a snapshot without a manifest list. rows: that it adds. parent: None of the table's first."""
     first_row_id = metadata.next_row_id if metadata.format_version >= ROW_LINEAGE_VERSION else None
     return Snapshot(
         snapshot_id=snapshot_id,
-        parent_snapshot_id=parent.snapshot_id,
+        parent_snapshot_id=None if parent is None else parent.snapshot_id,
         sequence_number=metadata.last_sequence_number + 1,
         timestamp_ms=max(services.clock(), metadata.last_updated_ms),
         manifest_list="",

@@ -33,6 +33,7 @@ TABLES_BY_TRIGGER = {
     "duckicelake_raise_epoch": "ducklake_snapshot",
     "duckicelake_check_renames": "ducklake_snapshot_changes",
     "duckicelake_refuse_writes": "ducklake_snapshot_changes",
+    "duckicelake_refuse_view_writes": "ducklake_snapshot_changes",
     "duckicelake_keep_version": "ducklake_metadata",
     "duckicelake_keep_versions": "ducklake_metadata",
     "duckicelake_notice_new_options": "ducklake_metadata",
@@ -168,10 +169,11 @@ def _check_triggers(cursor: Transaction) -> Finding:
     detail = ", ".join(f"{name} on {table} is missing or disabled" for name, table in missing) or "present and enabled"
     advice = (
         "neither expire snapshots, nor drop, rename, merge or rewrite tables, nor write tables that follow Delta ones, "
+        "nor materialized views, "
         "nor attach with AUTOMATIC_MIGRATION in DuckDB until they are back: run ALTER TABLE … ENABLE TRIGGER, or "
         "CREATE TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql, 0021_delta_sources.sql, "
         "0032_format_guard.sql, 0035_lost_deletes.sql, 0046_column_spellings.sql, 0052_dropped.sql, "
-        "0053_protected.sql and 0059_moved_schemas.sql do"
+        "0053_protected.sql, 0059_moved_schemas.sql and 0079_materialized_views.sql do"
     )
     return make_finding("triggers", not missing, detail, advice)
 

@@ -67,7 +67,7 @@ def _bind_view(
         memory.execute(f"CREATE VIEW {name} {f'({aliases})' if aliases else ''} AS {sql}")
         bound = memory.sql(f"FROM {name}")
         outputs = tuple(memory.sql(sql).columns) if aliases else tuple(bound.columns)
-        columns = tuple(_build_columns(list(zip(bound.columns, bound.types, strict=True)), count(1), None))
+        columns = tuple(build_columns(list(zip(bound.columns, bound.types, strict=True)), count(1), None))
         return outputs, _comment_columns(columns, outputs, view.definition)
 
 
@@ -157,15 +157,16 @@ def _format_duckdb_type(column: Column, columns: Sequence[Column]) -> str:
             return LAKE_TYPES[text].duckdb if text in LAKE_TYPES else text
 
 
-def _build_columns(
+def build_columns(
     fields: Sequence[tuple[str, DuckDBPyType]], ids: Iterator[int], parent: int | None
 ) -> Iterator[Column]:
+    """Yield DuckLake's columns of the fields of a query's result, each before those in it."""
     for name, kind in fields:
         if not name:
             raise _UnboundViewError
         column_id, (text, parts) = next(ids), _map_lake_type(kind)
         yield Column(column_id, parent, name, text, nulls_allowed=True)
-        yield from _build_columns(parts, ids, column_id)
+        yield from build_columns(parts, ids, column_id)
 
 
 def _map_lake_type(kind: DuckDBPyType) -> tuple[str, Sequence[tuple[str, DuckDBPyType]]]:

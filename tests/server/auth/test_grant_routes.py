@@ -19,7 +19,18 @@ from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.auth.permissions import AnyToken, InPath, Public
 from duckicelake.server.hooks import list_needs
 from tests.conftest import new_lake, services_of
-from tests.server.auth.test_permissions import ABSENT, BODIES, JOBS, NAMESPACE, TABLE, VIEW, Lake, path_of, served
+from tests.server.auth.test_permissions import (
+    ABSENT,
+    BODIES,
+    JOBS,
+    MATERIALIZED,
+    NAMESPACE,
+    TABLE,
+    VIEW,
+    Lake,
+    path_of,
+    served,
+)
 from tests.support.client import SCHEMA
 from tests.support.logins import SECRET, Server, bearing, token
 from tests.support.servers import running
@@ -37,6 +48,7 @@ ON_NAMESPACE: dict[str, set[str]] = {
     f"POST {NAMESPACE}/properties": ALTERS,
     f"POST {NAMESPACE}/tables": CREATES,
     f"POST {NAMESPACE}/views": CREATES,
+    f"POST {MATERIALIZED}": CREATES,
     f"POST {NAMESPACE}/register": CREATES,
     f"POST {NAMESPACE}/register-view": OWNER,  # the view whose file the body names must be read, too
     f"POST {NAMESPACE}/clone": OWNER,  # so must the table
@@ -47,13 +59,16 @@ ON_NAMESPACE: dict[str, set[str]] = {
 """Privileges of which one alone, on the namespace or above it, lets a request through."""
 
 SEEING = {f"{method} {NAMESPACE}" for method in ("GET", "HEAD")} | {
-    f"GET {NAMESPACE}/{what}" for what in ("tables", "views", "history")
+    f"GET {NAMESPACE}/{what}" for what in ("tables", "views", "materialized-views", "history")
 }
 """Routes for which any privilege will do, on the namespace, above it, or on something in it."""
 
 ON_OBJECT: dict[str, set[str]] = {
     f"GET {TABLE}": READS,
     f"HEAD {TABLE}": ANY,
+    f"GET {MATERIALIZED}/{{table}}": READS,
+    f"POST {MATERIALIZED}/{{table}}/refresh": {"update"} | OWNER,
+    f"DELETE {MATERIALIZED}/{{table}}": DROPS,
     f"POST {TABLE}": COMMITS,
     f"DELETE {TABLE}": DROPS,
     f"POST {TABLE}/unregister": DROPS,

@@ -61,6 +61,7 @@ KNOWN = set(SCOPES)
 
 NAMESPACE = "/v1/namespaces/{namespace}"
 TABLE, VIEW = f"{NAMESPACE}/tables/{{table}}", f"{NAMESPACE}/views/{{view}}"
+MATERIALIZED = f"{NAMESPACE}/materialized-views"
 JOBS = "/pipeline/v1/namespaces/{namespace}/tables/{table}/jobs"
 NO_JOB = "00000000-0000-4000-8000-000000000000"
 
@@ -116,6 +117,12 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"GET {NAMESPACE}/actions": (KNOWN, 200),
     f"GET {TABLE}/actions": (KNOWN, 200),
     f"GET {VIEW}/actions": (KNOWN, 200),
+    "GET /v1/materialized-views": (KNOWN, 200),
+    f"GET {MATERIALIZED}": (READERS, 200),
+    f"POST {MATERIALIZED}": (WRITERS, 400),
+    f"GET {MATERIALIZED}/{{table}}": (READERS, 404),
+    f"POST {MATERIALIZED}/{{table}}/refresh": (WRITERS, 404),
+    f"DELETE {MATERIALIZED}/{{table}}": (WRITERS, 404),
     "GET /management/v1/server": ({"root"}, 200),
     "GET /management/v1/settings": ({"root"}, 200),
     "GET /management/v1/decision": ({"root"}, 400),
@@ -264,6 +271,7 @@ def commits(*names: tuple[list[str], str]) -> Any:
 
 
 BODIES: dict[str, Any] = {
+    f"POST {MATERIALIZED}/{{table}}/refresh": {},
     "POST /management/v1/column-tags": {},
     "POST /management/v1/principals/{principal}": {},
     "POST /v1/namespaces": {"namespace": EU},

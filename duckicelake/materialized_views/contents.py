@@ -1,0 +1,225 @@
+"""Compute a view's contents in a process of their own, put them into the lake, and build the snapshot of them."""
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from duckicelake.bridge.data_files import parse_column_metrics
+from duckicelake.bridge.snapshots import SnapshotTotals
+from duckicelake.bridge.values.columns import to_columns, to_schema
+from duckicelake.bridge.values.flush_layout import build_copy_stats, map_leaf_paths
+from duckicelake.bridge.values.statistics import LakeMetrics
+from duckicelake.bridge.values.types import build_field_ids, quote_identifier
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload, build_snapshot
+from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.identifiers import Namespace
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent, ManifestContent
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.lake.ducklake.view_columns import build_columns
+from duckicelake.lake.model import find_children, fold_case
+from duckicelake.query.processes import QueryLimits, QueryProcess
+from duckicelake.query.queries import GRACE_SECONDS, build_open_order
+from duckicelake.query.reach import build_secrets, is_in_s3
+from duckicelake.query.statement import LAKE, Tree
+from duckicelake.sql_dialects.placeholders import DUCKDB, cast_query, format_type_name
+
+_WORKER: Final = Path(__file__).with_name("worker.py")
+_FILE_BYTES: Final = 128 * 1024 * 1024
+HOLE: Final = "\0"
+"""In the place of a query in SQL around it."""
+WrittenFile = tuple[Path, int, int, Any]
+"""Path, rows, bytes and statistics of a file, as DuckDB's COPY says."""
+_KEPT_TYPES: Final = frozenset(
+    {
+        *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),
+        *("utinyint", "usmallint", "uinteger", "ubigint", "uhugeint", "float", "double", "decimal"),
+        *("date", "time", "timestamp", "timestamp_s", "timestamp_ms", "timestamp with time zone"),
+        *("varchar", "blob", "uuid", "struct", "list", "array", "map"),
+    }
+)
+"""DuckDB's types whose values a table keeps as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """The view's own table at a snapshot, as DuckDB reads it."""
+
+    schema_name: str
+    name: str
+    snapshot_id: int
+
+    def __str__(self) -> str:
+        levels = ".".join(map(quote_identifier, (LAKE, self.schema_name, self.name)))
+        return f"{levels} AT (VERSION => {self.snapshot_id})"
+
+
+@dataclass(slots=True)
+class ContentProcess:
+    """A process that computes contents, with the rights of the definer. secrets: keys for the folders that it reads."""
+
+    process: QueryProcess
+    limits: QueryLimits
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def reach(self, services: Services, tables: Sequence[tuple[Namespace, str]]) -> None:
+        """Let it read the folders of tables."""
+        self.secrets = build_secrets(services, tables) if is_in_s3(services) else {}
+
+    def describe(self, tree: Tree) -> Schema:
+        """Describe a query's columns as a table's. Raises InvalidRequestError for what no table keeps."""
+        fields = json.loads(self._ask(b"S", {"tree": tree}))
+        return build_schema([(name, kind) for name, kind in fields])
+
+    def write(self, trees: Sequence[Tree], around: str, whole: str, schema: Schema) -> list[WrittenFile]:
+        """Write the result of queries; return path, rows, bytes and statistics of each file.
+
+        around: SQL around each query, whole: around all; both have a hole.
+        """
+        columns = to_columns(schema)
+        ids = (
+            f"{quote_identifier(one.column_name)}: {build_field_ids(one, columns)}"
+            for one in find_children(columns, None)
+        )
+        order = {
+            "trees": trees,
+            "around": around.split(HOLE),
+            "whole": whole.split(HOLE),
+            "field_ids": f"{{{', '.join(ids)}}}",
+            "file_bytes": _FILE_BYTES,
+            "name": secrets.token_hex(8),
+        }
+        return [(Path(file), rows, size, stats) for file, rows, size, stats in json.loads(self._ask(b"W", order))]
+
+    def _ask(self, kind: bytes, order: Mapping[str, Any]) -> bytes:
+        message = {**order, "secrets": self.secrets, "seconds": self.limits.seconds}
+        _, body = self.process.ask(kind, json.dumps(message).encode(), self.limits.seconds + GRACE_SECONDS)
+        return bytes(body)
+
+
+@contextmanager
+def open_process(services: Services, limits: QueryLimits) -> Iterator[ContentProcess]:
+    """Start a process for the definer of the services, which ends with the block."""
+    order = build_open_order(services, is_restricted=False)
+    order = replace(order, settings={**order.settings, "preserve_insertion_order": False})
+    process = QueryProcess(_WORKER)
+    try:
+        process.open(order, limits)
+        yield ContentProcess(process, limits)
+    finally:
+        process.kill()
+
+
+def build_schema(fields: Sequence[tuple[str, str]]) -> Schema:
+    """Build the schema of a table for a result's columns, by DuckDB's names of their types. InvalidRequestError."""
+    kinds = [(name, duckdb.sqltype(kind)) for name, kind in fields]
+    for name, kind in kinds:
+        _check_kept(name, kind)
+    names = [fold_case(name) for name, _ in fields]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidRequestError(f"The query has several columns called {twice}: name them with AS")
+    return to_schema(tuple(build_columns(kinds, count(1), None)), 0)
+
+
+def _check_kept(name: str, kind: Any) -> None:
+    if kind.id not in _KEPT_TYPES:
+        raise InvalidRequestError(f"Column {name} is of type {kind}, which no table here keeps exactly: CAST it")
+    if kind.id in {"struct", "list", "array", "map"}:
+        for _, part in kind.children:
+            if hasattr(part, "id"):
+                _check_kept(name, part)
+
+
+def write_select(schema: Schema) -> str:
+    """Write the SQL around a query that gives its columns the names and types of the view."""
+    return cast_query(DUCKDB, HOLE, schema)
+
+
+def write_merge(schema: Schema, merges: Sequence[str | None], own: TablePlace) -> str:
+    """Write the SQL around new groups that merges them with those of the view. merges: aggregates; None of keys."""
+    names = [quote_identifier(column.name) for column in schema.fields]
+    columns = [
+        name if merge is None else f"CAST({merge}({name}) AS {format_type_name(DUCKDB, column.type)}) AS {name}"
+        for name, merge, column in zip(names, merges, schema.fields, strict=True)
+    ]
+    keys = [name for name, merge in zip(names, merges, strict=True) if merge is None]
+    select = f"SELECT {', '.join(columns)} FROM (SELECT {', '.join(names)} FROM {own} UNION ALL ({HOLE}))"
+    return f"{select} GROUP BY {', '.join(keys)}" if keys else select
+
+
+class ContentUpload:
+    """Puts files of contents into the table's folder, and builds their snapshot."""
+
+    def __init__(self, upload: SnapshotUpload) -> None:
+        """Begin without files."""
+        self._upload = upload
+        metadata = upload.metadata
+        self._leaves = map_leaf_paths(to_columns(metadata.schema()))
+        self._metrics = LakeMetrics(metadata.schema().leaves())
+        self._files: list[DataFile] = []
+
+    @property
+    def rows(self) -> int:
+        """The rows of all files."""
+        return sum(file.record_count for file in self._files)
+
+    def add_files(self, written: Sequence[WrittenFile]) -> None:
+        """Put files into the store, and remove them here; one without rows is left out."""
+        for path, rows, size, said in written:
+            if rows:
+                self._files.append(self._add_file(path, rows, size, said))
+            path.unlink(missing_ok=True)
+
+    def build_snapshot(self, parent: Snapshot | None, facts: Mapping[str, str], *, is_append: bool) -> Snapshot:
+        """Build the snapshot: the files beside those of its parent, or in their place. facts: for its summary."""
+        services, metadata = self._upload.services, self._upload.metadata
+        snapshot_id, spec = secrets.randbits(62), metadata.spec()
+        before = SnapshotTotals.from_summary({} if parent is None else parent.summary)
+        summary = _summarize(self._files, before, is_append=is_append) | dict(facts)
+        added = [self._upload.add_manifest(snapshot_id, ManifestContent.DATA, spec, self._files)] if self._files else []
+        snapshot = build_snapshot(services, metadata, snapshot_id, parent, summary, self.rows)
+        return self._upload.add_list(snapshot, added, parent if is_append else None)
+
+    def _add_file(self, path: Path, rows: int, size: int, said: Mapping[str, Mapping[str, str]]) -> DataFile:
+        stats = [build_copy_stats(self._leaves[leaf], facts) for leaf, facts in said.items() if leaf in self._leaves]
+        return DataFile(
+            content=FileContent.DATA,
+            file_path=self._upload.add("rows.parquet", path.read_bytes(), "data"),
+            file_format="PARQUET",
+            partition=(),
+            record_count=rows,
+            file_size_in_bytes=size,
+            **parse_column_metrics(self._metrics.build_metrics(stats)),
+        )
+
+
+def _summarize(files: Sequence[DataFile], before: SnapshotTotals, *, is_append: bool) -> dict[str, str]:
+    rows, size = sum(file.record_count for file in files), sum(file.file_size_in_bytes for file in files)
+    kept = before if is_append else SnapshotTotals()
+    counts = {
+        "added-data-files": len(files),
+        "added-records": rows,
+        "added-files-size": size,
+        "deleted-data-files": 0 if is_append else before.data_files,
+        "deleted-records": 0 if is_append else before.records,
+        "removed-files-size": 0 if is_append else before.files_size,
+    }
+    totals = {
+        "total-data-files": kept.data_files + len(files),
+        "total-delete-files": kept.delete_files,
+        "total-records": kept.records + rows,
+        "total-files-size": kept.files_size + size,
+        "total-position-deletes": kept.position_deletes,
+        "total-equality-deletes": kept.equality_deletes,
+    }
+    stated = {name: number for name, number in counts.items() if number} | totals
+    return {"operation": "append" if is_append else "overwrite"} | {name: str(n) for name, n in stated.items()}

@@ -1,0 +1,54 @@
+-- insert: a materialized view, whose table the transaction makes
+INSERT INTO duckicelake_materialized_view (table_id, query, schema_name, names, definer, definer_id, definer_scopes,
+    definer_groups, every_seconds, on_change, snapshot_id, own_snapshot_id, fresh_as_of, sources, digest, refreshed, mode,
+    reason, rows_written, seconds)
+VALUES (%(table_id)s, %(query)s, %(schema_name)s, %(names)s, %(definer)s, %(definer_id)s, %(definer_scopes)s,
+    %(definer_groups)s, %(every_seconds)s, %(on_change)s, %(snapshot_id)s, %(own_snapshot_id)s, %(fresh_as_of)s,
+    %(sources)s, %(digest)s, clock_timestamp(), %(mode)s, %(reason)s, %(rows_written)s, %(seconds)s);
+
+-- read: the live materialized views of a schema or all, or the one of a name, by name
+SELECT v.table_id, n.schema_name, t.table_name, v.query, v.schema_name, v.names, v.definer, v.definer_id,
+       v.definer_scopes, v.definer_groups, v.created, v.every_seconds, v.on_change, v.snapshot_id, v.own_snapshot_id,
+       v.fresh_as_of, v.sources, v.digest, v.refreshes, v.refreshed, v.mode, v.reason, v.rows_written, v.seconds, v.error,
+       v.failed_at
+FROM duckicelake_materialized_view v
+JOIN ducklake_table t ON t.table_id = v.table_id AND t.end_snapshot IS NULL
+JOIN duckicelake_schemas() n ON n.schema_id = t.schema_id AND n.end_snapshot IS NULL
+WHERE (%(schema_name)s::text IS NULL OR n.schema_name = %(schema_name)s)
+  AND (%(table_name)s::text IS NULL OR t.table_name = %(table_name)s)
+  AND (n.schema_name COLLATE "C", t.table_name COLLATE "C") > (%(after_schema)s::text, %(after_name)s::text)
+ORDER BY n.schema_name COLLATE "C", t.table_name COLLATE "C"
+LIMIT %(limit)s;
+
+-- note_refresh: what a refresh read and wrote, unless another was faster
+UPDATE duckicelake_materialized_view
+SET snapshot_id = %(snapshot_id)s, own_snapshot_id = coalesce(%(own_snapshot_id)s, own_snapshot_id),
+    fresh_as_of = %(fresh_as_of)s, sources = %(sources)s, digest = %(digest)s, refreshes = refreshes + 1,
+    refreshed = clock_timestamp(), mode = %(mode)s, reason = %(reason)s, rows_written = %(rows_written)s,
+    seconds = %(seconds)s, error = NULL, failed_at = NULL
+WHERE table_id = %(table_id)s AND refreshes = %(refreshes)s;
+
+-- note_failure: why a refresh failed
+UPDATE duckicelake_materialized_view SET error = %(error)s, failed_at = clock_timestamp()
+WHERE table_id = %(table_id)s;
+
+-- take_lease: whether this session may refresh a view
+SELECT pg_try_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s);
+
+-- leave_lease: let another session refresh it
+SELECT pg_advisory_unlock(%(key)s # {short_schema_key}, %(table_id)s);
+
+-- newest: DuckLake's newest snapshot, and its time
+SELECT snapshot_id, snapshot_time FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1;
+
+-- name_at: the schema and name that a table had at a snapshot, and its uuid
+SELECT s.schema_name, t.table_name, t.table_uuid::text
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
+WHERE t.table_id = %(table_id)s
+  AND t.begin_snapshot <= %(snapshot_id)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(snapshot_id)s)
+  AND s.begin_snapshot <= %(snapshot_id)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(snapshot_id)s);
+
+-- view_name: the schema and name that a live view has
+SELECT s.schema_name, v.view_name
+FROM ducklake_view v JOIN duckicelake_schemas() s ON s.schema_id = v.schema_id AND s.end_snapshot IS NULL
+WHERE v.view_id = %(view_id)s AND v.end_snapshot IS NULL;

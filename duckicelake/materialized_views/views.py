@@ -1,0 +1,205 @@
+"""Create, list and drop materialized views."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Final
+from uuid import uuid4
+
+from duckicelake.catalog import tables
+from duckicelake.catalog.authz.locations import check_table_places
+from duckicelake.catalog.commit.apply import TableCommit
+from duckicelake.catalog.commit.run import commit_all, render_version
+from duckicelake.catalog.context.audit_notes import build_touched
+from duckicelake.catalog.context.caller import SERVER_CALLER, Capability, Principal, format_scope
+from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload
+from duckicelake.catalog.table.reclaim import discard_on_error
+from duckicelake.errors import NoSuchNamespaceError
+from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata_builder import DEFAULT_FORMAT_VERSION, build_new_table_metadata
+from duckicelake.iceberg.partition import UnboundPartitionSpec
+from duckicelake.iceberg.requirements import AssertCreate
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.iceberg.updates import (
+    AddSchema,
+    AddSortOrder,
+    AddSpec,
+    AssignUuid,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
+    SetProperties,
+    TableUpdate,
+    UpgradeFormatVersion,
+)
+from duckicelake.lake.changes import WrittenCommit
+from duckicelake.lake.ducklake.schemas import check_name_free, has_namespace
+from duckicelake.materialized_views import view_rows
+from duckicelake.materialized_views.contents import HOLE, ContentProcess, ContentUpload, open_process, write_select
+from duckicelake.materialized_views.refreshes import (
+    choose_limits,
+    describe_state,
+    find_source_states,
+    find_view,
+    list_places,
+    list_updates,
+)
+from duckicelake.materialized_views.sources import ResolvedQuery, resolve_query
+from duckicelake.materialized_views.view_rows import (
+    Definer,
+    MaterializedQuery,
+    MaterializedView,
+    RefreshRecord,
+    Schedule,
+)
+from duckicelake.postgres.queries import Transaction
+from duckicelake.query.processes import QueryLimits
+
+_SEPARATOR: Final = "\x1f"
+"""Between schema and name in the keys of pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewView:
+    """A materialized view to make. properties: of its table."""
+
+    namespace: Namespace
+    name: str
+    query: MaterializedQuery
+    schedule: Schedule
+    properties: dict[str, str]
+
+
+def create_view(services: Services, new: NewView, limits: QueryLimits | None = None) -> MaterializedView:
+    """Create a materialized view with its first contents, in one commit. The caller is its definer.
+
+    Raises:
+        AlreadyExistsError, NoSuchNamespaceError.
+        NoSuchTableError: a source isn't there.
+        ForbiddenError: the caller may not read a source, or policies guard one.
+        InvalidRequestError: the query fails, isn't one SELECT, isn't deterministic, or has columns that no table keeps.
+        UnavailableError: there is no room, or the process was ended.
+
+    """
+    services.database.gate.require_open()
+
+    def act() -> MaterializedView:
+        with services.database.reading() as cursor:
+            check_name_free(cursor, to_schema_name(new.namespace), new.name)
+        with open_process(services, choose_limits(services, limits)) as process:
+            return _create(services, new, process)
+
+    return services.run_once(act, lambda _: find_view(services, new.namespace, new.name))
+
+
+def _create(services: Services, new: NewView, process: ContentProcess) -> MaterializedView:
+    began, began_ms = monotonic(), services.clock()
+    with services.database.reading() as cursor:
+        newest, time = view_rows.read_newest_snapshot(cursor)
+        resolved = resolve_query(services, cursor, process.process, new.query, newest)
+    process.reach(services, list_places(resolved))
+    metadata = _build_metadata(services, new, process.describe(resolved.tree))
+    sources = find_source_states(services, resolved, newest)
+    record = RefreshRecord(newest, time, sources, resolved.digest, "whole", "created")
+    upload = SnapshotUpload(services, metadata)
+    with discard_on_error(services, upload.paths):
+        contents = ContentUpload(upload)
+        schema = metadata.schema()
+        contents.add_files(process.write([resolved.tree], write_select(schema), HOLE, schema))
+        snapshot = contents.build_snapshot(None, describe_state(record, began_ms), is_append=True)
+        record = replace(record, rows_written=contents.rows, seconds=monotonic() - began)
+        _commit(services, new, resolved, record, list_creation(metadata, snapshot))
+    return find_view(services, new.namespace, new.name)
+
+
+def _build_metadata(services: Services, new: NewView, schema: Schema) -> TableMetadata:
+    """Build the metadata of the view's table, without snapshots."""
+    table_uuid = uuid4()
+    location = services.policy.table_location(new.namespace, new.name, table_uuid)
+    metadata = build_new_table_metadata(
+        table_uuid=str(table_uuid),
+        location=location,
+        schema=schema,
+        spec=None,
+        sort_order=None,
+        properties=new.properties,
+        format_version=DEFAULT_FORMAT_VERSION,
+        now_ms=services.clock(),
+    )
+    check_table_places(services, metadata.location, metadata.properties, None, None)
+    return metadata
+
+
+def list_creation(metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+    """List the updates that make a table of its first metadata and snapshot."""
+    last = -1  # what was added last
+    return (
+        AssignUuid(uuid=metadata.table_uuid),
+        UpgradeFormatVersion(format_version=metadata.format_version),
+        AddSchema(schema_=metadata.schema()),
+        SetCurrentSchema(schema_id=last),
+        AddSpec(spec=UnboundPartitionSpec()),
+        SetDefaultSpec(spec_id=last),
+        AddSortOrder(sort_order=metadata.sort_order()),
+        SetDefaultSortOrder(sort_order_id=last),
+        SetLocation(location=metadata.location),
+        SetProperties(updates=dict(metadata.properties)),
+        *list_updates(snapshot),
+    )
+
+
+def _commit(
+    services: Services,
+    new: NewView,
+    resolved: ResolvedQuery,
+    record: RefreshRecord,
+    updates: tuple[TableUpdate, ...],
+) -> None:
+    """Commit table, contents and definition in one transaction."""
+    query = replace(new.query, names=resolved.names)
+    touched = build_touched(new.namespace, new.name, {"rows": record.rows_written})
+
+    def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
+        (made,) = written
+        definer = describe_definer(services.caller.principal)
+        view_rows.insert_view(cursor, made.table_id, query, definer, new.schedule, made.snapshots[-1], record)
+        services.own_new(cursor, [touched])
+        services.settle(cursor, [replace(touched, table_id=made.table_id)], [made.table_id])
+
+    planner = replace(services, caller=SERVER_CALLER, once=None)
+    request = CommitTableRequest(requirements=(AssertCreate(),), updates=updates)
+    (done,) = commit_all(planner, [TableCommit(new.namespace, new.name, request)], settle)
+    render_version(services, done)
+
+
+def describe_definer(principal: Principal) -> Definer:
+    """Describe with whose rights a view of a principal reads."""
+    owner = None if principal.rights is None else principal.rights.owner_id
+    scopes = tuple(map(format_scope, principal.grants))
+    return Definer(principal.name, principal.principal_id or owner, scopes, principal.groups)
+
+
+def list_views(services: Services, namespace: Namespace | None, page: PageRequest) -> ListPage[MaterializedView]:
+    """List the materialized views that the caller may read, of a namespace or of the lake. NoSuchNamespaceError."""
+    schema_name = None if namespace is None else to_schema_name(namespace)
+    after_schema, _, after_name = page.after.partition(_SEPARATOR)
+    with services.database.reading() as cursor:
+        if schema_name is not None and not has_namespace(cursor, schema_name):
+            raise NoSuchNamespaceError(f"Namespace does not exist: {schema_name}")
+        found = view_rows.read_views(cursor, schema_name, after=(after_schema, after_name), limit=page.fetch)
+    principal = services.caller.principal
+    cut = cut_page(found, page, lambda view: f"{to_schema_name(view.namespace)}{_SEPARATOR}{view.name}")
+    seen = (view for view in cut.items if principal.may(Capability.READ, view.namespace, view.name))
+    return replace(cut, items=tuple(seen))
+
+
+def drop_view(services: Services, namespace: Namespace, name: str, *, purge: bool) -> None:
+    """Drop a materialized view with its table, which undrop brings back as the view it was. NoSuchTableError."""
+    find_view(services, namespace, name)
+    tables.drop_table(services, namespace, name, purge)
