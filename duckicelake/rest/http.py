@@ -65,6 +65,10 @@ _REASONS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (BadStatusLine, "what it answers isn't HTTP"),
 )
 """Why there is no answer, by the first of these that is one of an error's causes."""
+_PROXY_LOGIN_STATUS: Final = 407
+_TUNNEL_LOGIN: Final = "Tunnel connection failed: 407"
+"""How `http.client` says that a proxy wants a login before it opens a tunnel."""
+_PROXY_LOGIN: Final = "it wants a login: name it by http://user:password@host:port"
 Json = Any
 
 
@@ -217,6 +221,8 @@ class HttpConnection:
             redirect=False,
             preload_content=most_bytes is None and read_body is None,
         )
+        if answer.status == _PROXY_LOGIN_STATUS and _find_proxy(url) is not None:
+            raise ProxyError(_TUNNEL_LOGIN, OSError())
         names = {name.lower(): value for name, value in answer.headers.items()}
         if read_body is not None and answer.status < 300:
             return HttpResponse(answer.status, names, b"", _read_whole(answer, read_body))
@@ -241,6 +247,8 @@ def _find_reason(error: Exception, uri: str) -> str:
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)
+    if any(isinstance(cause, ProxyError) and _TUNNEL_LOGIN in str(cause) for cause in causes):
+        return _PROXY_LOGIN
     for kind, reason in _REASONS:
         for cause in causes:
             if isinstance(cause, kind):

@@ -23,6 +23,18 @@ def test_proxy_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, sc
         send_request("GET", f"{scheme}://lake.test:8181/v1/config")
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_proxy_that_wants_a_login_is_named(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    with serving(lambda handler: say(handler, b"<h1>Log in</h1>", 407)) as (proxy, _):
+        monkeypatch.setenv(f"{scheme}_proxy", proxy)
+        monkeypatch.setenv("no_proxy", "")
+        address = proxy.removeprefix("http://")
+        with pytest.raises(
+            CatalogUnreachableError, match=rf"by the proxy {address} \(it wants a login: name it by http"
+        ):
+            send_request("GET", f"{scheme}://lake.test:8181/v1/config")
+
+
 def test_server_that_does_not_answer_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(CatalogUnreachableError, match=r"^http://127\.0\.0\.1:1 doesn't answer \("):
@@ -44,7 +56,7 @@ def serving(answer: Answer) -> Iterator[tuple[str, list[tuple[str, str | None]]]
             asked.append((self.path, self.headers["Authorization"]))
             answer(self)
 
-        do_POST = do_GET  # noqa: N815
+        do_POST = do_CONNECT = do_GET  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             pass
