@@ -1,8 +1,10 @@
 """Two servers of one lake behind HAProxy, on a Postgres with a standby: processes of their own, on loopback."""
 
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +19,26 @@ import pytest
 
 from scripts.backends_job.processes import free_port
 from tests.cli.test_commands import COMMAND, ROOT, environment
+from tests.support.documents import PAGES
 from tests.support.waits import wait_until
 
 HAPROXY = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+NGINX_CONFIG = """
+daemon off;
+pid {folder}/nginx.pid;
+worker_processes 1;
+events {{ worker_connections 512; }}
+http {{
+access_log off;
+client_body_temp_path {folder}/bodies;
+proxy_temp_path {folder}/answers;
+fastcgi_temp_path {folder}/fastcgi;
+uwsgi_temp_path {folder}/uwsgi;
+scgi_temp_path {folder}/scgi;
+{shown}
+}}
+"""
 NAMES = ("a", "b")
 CHECK_SECONDS = 0.5
 """Between two questions of the proxy's whether a server is ready."""
@@ -203,3 +222,32 @@ def proxied(folder: Path, servers: Sequence[Server]) -> Iterator[tuple[str, str]
     finally:
         process.terminate()
         process.wait(60)
+
+
+@contextmanager
+def nginx_before(pair: Pair) -> Iterator[str]:
+    """Nginx before the same servers, as `docs/high-availability.md` shows it; its URI."""
+    if NGINX is None:
+        pytest.skip("nginx isn't installed: apt-get install nginx-light")
+    (shown,) = re.findall(r"```text\n(upstream lake .*?)```", PAGES["docs/high-availability.md"], re.DOTALL)
+    port = free_port()
+    for server, address in zip(pair.servers, ("10.0.0.1:8181", "10.0.0.2:8181"), strict=True):
+        shown = shown.replace(address, f"127.0.0.1:{server.port}")
+    shown = shown.replace("listen 8181", f"listen 127.0.0.1:{port}")
+    with tempfile.TemporaryDirectory(prefix="duckicelake-nginx-") as place:
+        config = Path(place) / "nginx.conf"
+        config.write_text(NGINX_CONFIG.format(folder=place, shown=shown))
+        process = subprocess.Popen([NGINX, "-p", place, "-c", str(config), "-e", f"{place}/error.log"])
+        try:
+            wait_until(lambda: process.poll() is not None or has_listener(port))
+            assert process.poll() is None, (Path(place) / "error.log").read_text()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def has_listener(port: int) -> bool:
+    """Whether something accepts connections at a port of loopback."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

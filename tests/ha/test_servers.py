@@ -6,11 +6,13 @@ from collections import Counter
 import httpx
 import pytest
 
-from tests.ha.pair import DRAIN_SECONDS, Pair, pair_of
+from tests.ha.pair import DRAIN_SECONDS, Pair, nginx_before, pair_of
 from tests.ha.traffic import Traffic
 from tests.support.replicas import running_cluster
 from tests.support.waits import wait_until
 
+FAIL_SECONDS = 2
+"""For so long nginx sends nothing to a server that refused a connection (`docs/high-availability.md`)."""
 pytestmark = [pytest.mark.ha, pytest.mark.timeout(600)]
 
 
@@ -46,6 +48,27 @@ def test_rolling_restart_fails_no_request(pair, measured):
     measured["answered"] = traffic.count()
     measured["longest request, in seconds"] = round(max(traffic.seconds), 1)
     assert not traffic.failures, traffic.failures[:5]
+    traffic.assert_all_is_there(pair.uri)
+
+
+def test_rolling_restart_behind_nginx_fails_hardly_a_request_and_loses_nothing(pair, measured):
+    """It learns that a server ends by a refused connection. One that is made in the very moment is reset."""
+    with nginx_before(pair) as uri:
+        traffic = Traffic(uri, [f"nginx{number}_{time.time_ns()}" for number in range(3)], retries=True)
+        traffic.prepare()
+        with traffic.running():
+            for server in pair.servers:
+                traffic.wait_for_more()
+                server.stop()
+                traffic.wait_for_more()
+                server.start()
+                time.sleep(FAIL_SECONDS)
+            traffic.wait_for_more()
+    measured["answered"] = traffic.count()
+    measured["longest request, in seconds"] = round(max(traffic.seconds), 1)
+    measured["failures"] = Counter(failure.said[:3] for failure in traffic.failures)
+    assert measured["failures"].keys() <= {"502"}
+    assert len(traffic.failures) <= traffic.count() / 100
     traffic.assert_all_is_there(pair.uri)
 
 

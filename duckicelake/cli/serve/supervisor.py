@@ -50,6 +50,9 @@ class Supervisor(Multiprocess):
             self.handle_term()
 
     def terminate_all(self) -> None:
+        """End the workers. The port is theirs alone from now on: else it would take connections that none serves."""
+        for listener in self.sockets:
+            listener.close()
         if self._drain_seconds:
             super().terminate_all()
             self._wait_for_drain()

@@ -28,6 +28,8 @@ _MAX_REQUEST_BYTES: Final = 16 * 1024
 """Bytes of a request above which it is not cached."""
 _CACHEABLE_METHODS: Final = (b"GET ", b"HEAD ")
 """First bytes of requests whose responses may be replayed."""
+_COMING_REQUEST_SECONDS: Final = 0.5
+"""Seconds after a drain in which a request may come over a connection that has had none."""
 
 
 class ReplayedResponse(NamedTuple):
@@ -240,10 +242,20 @@ class CachingHttpProtocol(TimeoutHttpProtocol):
         super().on_message_complete()
 
     def shutdown(self) -> None:
-        if self._replayed_request is None:
+        """Close the connection once nothing is under way; after a drain, once a request that is coming had its time.
+
+        A proxy that has just connected is sending one, and couldn't send it to another server.
+        """
+        if DRAIN.is_running and self._has_one_coming():
+            self.loop.call_later(_COMING_REQUEST_SECONDS, super().shutdown)
+        elif self._replayed_request is None:
             super().shutdown()
             self._end_answer()
         self._is_ending = True
+
+    def _has_one_coming(self) -> bool:
+        """Return whether a request is the next to come: the connection's first, or one that has begun."""
+        return self.is_waiting() and (self._begun == 0 or not self._is_between)
 
     def _end_answer(self) -> None:
         if not self._is_idle():
