@@ -32,6 +32,7 @@ class Feature:
     """The entry points of one feature, each `module:attribute`; None where the feature adds nothing.
 
     Attributes:
+        needs: features without which it isn't there either.
         commands: a `typer.Typer`: a group of subcommands of `duckicelake` if it has a name, else single subcommands.
         commit_rule: a `catalog.context.hooks.CommitRule`.
         read_observer: a `catalog.context.hooks.ReadObserverFactory`.
@@ -42,6 +43,7 @@ class Feature:
     """
 
     name: str
+    needs: tuple[str, ...] = ()
     commands: str | None = None
     commit_rule: str | None = None
     read_observer: str | None = None
@@ -53,8 +55,9 @@ class Feature:
 @cache
 def find_features() -> tuple[Feature, ...]:
     """Return the installed features, in the order of FEATURES."""
-    found = (_find_feature(name) for name in FEATURES)
-    return tuple(feature for feature in found if feature is not None)
+    found = [feature for feature in map(_find_feature, FEATURES) if feature is not None]
+    names = {feature.name for feature in found}
+    return tuple(feature for feature in found if names.issuperset(feature.needs))
 
 
 def _find_feature(name: str) -> Feature | None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -13,6 +13,7 @@ from duckicelake.catalog.commit.run import plan_all, retry_on_conflict
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.caller import SERVER_CALLER, Caller, Principal, build_grants
+from duckicelake.catalog.context.hooks import PlannedRead
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload
 from duckicelake.catalog.table.load import follow, load_current_table
@@ -83,6 +84,7 @@ class _Refresh:
         reader: the services with the definer's rights.
         table: the view's table as it is, which its new contents go on from.
         is_whole: compute all of the contents, whatever has changed.
+        began: when it began, by `monotonic`.
 
     """
 
@@ -91,7 +93,7 @@ class _Refresh:
     view: MaterializedView
     table: TableVersion
     is_whole: bool
-    began: float = field(default_factory=monotonic)
+    began: float
 
     def run(self, process: ContentProcess) -> None:
         """Read what has changed, compute what is new, and commit it."""
@@ -114,6 +116,7 @@ class _Refresh:
                 return
             current = self.table.metadata.current_snapshot()
             facts = describe_state(record, began_ms)
+            note_reads(self.services, record)
             self._commit(record, current, contents.build_snapshot(current, facts, is_append=is_append))
 
     def _plan(self, process: ContentProcess) -> tuple[RefreshRecord, ResolvedQuery, RefreshPlan]:
@@ -219,7 +222,7 @@ def refresh_view(
 
     """
     services.database.gate.require_open()
-    view = find_view(services, namespace, name)
+    began, view = monotonic(), find_view(services, namespace, name)
     with services.database.statement() as cursor, view_rows.hold_lease(cursor, view.table_id) as is_ours:
         if not is_ours:
             raise ConflictError(f"Another refresh of {format_full_name(namespace, name)} runs: wait for its end")
@@ -228,7 +231,7 @@ def refresh_view(
             reader = act_as_definer(services, view.definer)
             table = load_current_table(replace(services, caller=SERVER_CALLER), view.namespace, view.name)
             with open_process(reader, choose_limits(services, limits)) as process:
-                _Refresh(services, reader, view, table, is_whole).run(process)
+                _Refresh(services, reader, view, table, is_whole, began).run(process)
     return find_view(services, namespace, name)
 
 
@@ -313,6 +316,14 @@ def describe_state(record: RefreshRecord, began_ms: int) -> dict[str, str]:
         "refresh-start-timestamp-ms": began_ms,
     }
     return {REFRESH_STATE: json.dumps(state), SOURCE_SNAPSHOT: str(record.snapshot_id)}
+
+
+def note_reads(services: Services, record: RefreshRecord) -> None:
+    """Note for lineage that whoever writes the next snapshot has read the tables of a refresh."""
+    for source in record.sources:
+        if source.kind == "table" and source.snapshot_id is not None:
+            read = PlannedRead(source.snapshot_id, (), ())
+            services.reads.note_plan(services.caller, parse_schema_name(source.schema_name), source.name, read)
 
 
 def list_updates(snapshot: Snapshot) -> tuple[AddSnapshot, SetSnapshotRef]:

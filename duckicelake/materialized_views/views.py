@@ -49,6 +49,7 @@ from duckicelake.materialized_views.refreshes import (
     find_view,
     list_places,
     list_updates,
+    note_reads,
 )
 from duckicelake.materialized_views.sources import ResolvedQuery, resolve_query
 from duckicelake.materialized_views.view_rows import (
@@ -90,16 +91,17 @@ def create_view(services: Services, new: NewView, limits: QueryLimits | None = N
     services.database.gate.require_open()
 
     def act() -> MaterializedView:
+        began = monotonic()
         with services.database.reading() as cursor:
             check_name_free(cursor, to_schema_name(new.namespace), new.name)
         with open_process(services, choose_limits(services, limits)) as process:
-            return _create(services, new, process)
+            return _create(services, new, process, began)
 
     return services.run_once(act, lambda _: find_view(services, new.namespace, new.name))
 
 
-def _create(services: Services, new: NewView, process: ContentProcess) -> MaterializedView:
-    began, began_ms = monotonic(), services.clock()
+def _create(services: Services, new: NewView, process: ContentProcess, began: float) -> MaterializedView:
+    began_ms = services.clock()
     with services.database.reading() as cursor:
         newest, time = view_rows.read_newest_snapshot(cursor)
         resolved = resolve_query(services, cursor, process.process, new.query, newest)
@@ -114,6 +116,7 @@ def _create(services: Services, new: NewView, process: ContentProcess) -> Materi
         contents.add_files(process.write([resolved.tree], write_select(schema), HOLE, schema))
         snapshot = contents.build_snapshot(None, describe_state(record, began_ms), is_append=True)
         record = replace(record, rows_written=contents.rows, seconds=monotonic() - began)
+        note_reads(services, record)
         _commit(services, new, resolved, record, list_creation(metadata, snapshot))
     return find_view(services, new.namespace, new.name)
 

@@ -53,3 +53,16 @@ def test_what_is_wrong_with_a_query_is_said(lake: ShownLake, window: Visit) -> N
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("SELECT")
     window.complaints.clear()
+
+
+def test_table_that_a_query_fills_says_so_and_how_fresh_it_is(lake: ShownLake, window: Visit) -> None:
+    body = {"name": "by_city", "query": "SELECT count(*) AS n FROM orders"}
+    lake.ask("POST", "/v1/namespaces/sales/materialized-views", body)
+    window.page.goto(f"{lake.uri}/ui/w/duckicelake/tables/sales.by_city")
+    freshness = window.page.get_by_role("region", name="Materialized view")
+    expect(freshness).to_contain_text("materialized view Fresh as of")
+    expect(freshness).to_contain_text("sales.orders at snapshot")
+    expect(freshness).to_contain_text(body["query"])
+    window.page.goto(f"{lake.uri}/ui/w/duckicelake/tables/sales.orders")
+    expect(window.page.locator(".figures")).to_contain_text("Rows80")
+    expect(freshness).to_have_count(0)

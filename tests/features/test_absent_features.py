@@ -12,7 +12,7 @@ import pytest
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.delta.import_.sources import DeltaPosition, record_source
-from duckicelake.features.registry import FEATURES
+from duckicelake.features.registry import FEATURES, find_features
 from duckicelake.lake.side_tables import reader
 from duckicelake.server.app import create_app
 from tests.support.feature_outcome import NAMESPACE, TABLES
@@ -72,7 +72,9 @@ def test_server_without_a_feature_serves_and_refuses_what_needs_it(
     run_without: Callable[[str], Any], feature: str
 ) -> None:
     outcome = run_without(feature)
-    others = {command for name, command in COMMANDS.items() if name != feature}
+    needed_by = {one.name for one in find_features() if feature in one.needs}
+    others = {command for name, command in COMMANDS.items() if name != feature and name not in needed_by}
+    assert not {COMMANDS[name] for name in needed_by} & set(outcome["commands"])
     assert COMMANDS.get(feature) not in outcome["commands"]
     assert {"serve", "doctor", "gc"} | others <= set(outcome["commands"])
     assert outcome["lineage"] == ([404, 404] if feature == "lineage" else [200, 307])

@@ -96,6 +96,14 @@ export const tableQuery = (warehouse: string, table: Identifier) =>
     },
   });
 
+/** What a table shows that is a materialized view, and how fresh it is. */
+export const materializedViewQuery = (warehouse: string, table: Identifier) =>
+  queryOptions({
+    queryKey: [warehouse, "table", table, "materialized-view"],
+    queryFn: ({ signal }) =>
+      get("/v1/namespaces/{namespace}/materialized-views/{table}", { warehouse, path: pathOf(table), signal }),
+  });
+
 /** All snapshots of a table, newest first, page by page. */
 export const snapshotsQuery = (warehouse: string, table: Identifier) =>
   infiniteQueryOptions({

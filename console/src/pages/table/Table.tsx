@@ -5,7 +5,7 @@ import { SquareTerminal } from "lucide-react";
 import { type ComponentType, lazy, Suspense, useMemo } from "react";
 import { type Identifier, joinIdentifier, quoteSql, splitIdentifier } from "../../api/address.ts";
 import type { TableMetadata } from "../../api/iceberg.ts";
-import { statisticsQuery, tableQuery } from "../../api/queries.ts";
+import { materializedViewQuery, statisticsQuery, tableQuery } from "../../api/queries.ts";
 import { Figure, Head } from "../../parts/Card.tsx";
 import { formatBytes, formatCount, formatShort } from "../../parts/format.ts";
 import { crumbsOf } from "../../parts/links.tsx";
@@ -66,6 +66,7 @@ export function Table() {
         {(metadata) => (
           <>
             <Figures warehouse={warehouse} table={table} metadata={metadata} />
+            {isMaterialized(metadata) ? <Freshness warehouse={warehouse} table={table} /> : null}
             <Tabs warehouse={warehouse} table={table} page={page} />
             <Suspense fallback={<Waiting lines={9} />}>
               <Page warehouse={warehouse} table={table} metadata={metadata} />
@@ -77,11 +78,38 @@ export function Table() {
   );
 }
 
+/** Whether a refresh wrote the newest snapshot, as Iceberg's draft of materialized views records it. */
+function isMaterialized(metadata: TableMetadata): boolean {
+  return findCurrent(metadata)?.summary?.["refresh-state"] !== undefined;
+}
+
+function findCurrent(metadata: TableMetadata) {
+  return metadata.snapshots?.find((one) => String(one["snapshot-id"]) === String(metadata["current-snapshot-id"]));
+}
+
+/** How fresh a materialized view is; nothing for a clone of one, which is a plain table. */
+function Freshness({ warehouse, table }: { warehouse: string; table: Identifier }) {
+  const { data: view } = useQuery({ ...materializedViewQuery(warehouse, table), retry: false });
+  if (view === undefined) return null;
+  const sources = view.sources.map((source) => {
+    const snapshot = source["snapshot-id"];
+    return snapshot == null ? source.name : `${source.name} at snapshot ${snapshot}`;
+  });
+  return (
+    <section className="notice" aria-label="Materialized view">
+      <p>
+        <span className="tag accent">materialized view</span> Fresh as of <Time at={view["fresh-as-of"]} />:{" "}
+        {sources.join(", ")}. The last refresh was {view.mode}, as {view.reason}.
+      </p>
+      {view.error == null ? null : <p role="alert">The refresh after that failed: {view.error}</p>}
+      <pre>{view.query}</pre>
+    </section>
+  );
+}
+
 function Figures({ warehouse, table, metadata }: TablePageProps) {
   const { data: statistics } = useQuery(statisticsQuery(warehouse, table));
-  const current = metadata.snapshots?.find(
-    (one) => String(one["snapshot-id"]) === String(metadata["current-snapshot-id"]),
-  );
+  const current = findCurrent(metadata);
   const total = (key: string) => Number(current?.summary?.[key] ?? 0);
   const rows = statistics
     ? statistics.records - statistics.deleted + statistics["inlined-rows"]
