@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import os
 import shutil
 import signal
 import tempfile
@@ -30,6 +31,7 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
+from duckicelake.upkeep.queue import write_policies
 
 pytest.register_assert_rewrite("tests.support")
 pytest_plugins = [
@@ -52,6 +54,7 @@ _administrators: dict[str, psycopg.Connection] = {}
 
 def pytest_configure() -> None:
     """A shell lets what it starts in the background be deaf to Ctrl-C, and nohup to SIGHUP, which some tests send."""
+    os.environ.setdefault("DUCKICELAKE_UPKEEP_WORKERS", "0")  # tests of upkeep turn it on
     gc.disable()  # until the tests are collected: nothing of them is garbage
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -93,6 +96,7 @@ def postgres(end_with_this_process: EndWithThisProcess) -> Iterator[EmbeddedPost
         prepare_catalog(template, "/nowhere/")
         with template.transaction() as cursor:
             set_retention(cursor, 0)  # tests of what is dropped set another
+            write_policies(cursor, {})  # so that no lake keeps itself but those of tests of that
         template.close()
         yield server
         for connection in _administrators.values():

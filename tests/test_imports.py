@@ -67,6 +67,10 @@ ALLOWED: dict[str, set[str]] = {
         "client", "features", "rest",
     },
     "console": {"errors", "server", "features"},
+    "upkeep": {
+        "errors", "settings", "iceberg", "maintenance", "postgres", "lake", "storage", "catalog", "server", "cli",
+        "client", "features", "rest",
+    },
     "other_catalogs": {"errors", "cli", "client", "features", "rest"},
     "server": {
         "errors", "extras", "iceberg", "lake.doctor", "lake.side_tables.audit", "lake.side_tables.idempotency",

@@ -30,6 +30,7 @@ Kind = Literal[
     "expire",
     "remove-orphans",
     "statistics",
+    "refresh",
 ]
 Result = Literal["done", "unchanged", "skipped", "failed"]
 KINDS: Final = frozenset(get_args(Kind))

@@ -21,6 +21,7 @@ FEATURES: Final = (
     "shell",
     "console",
     "other_catalogs",
+    "upkeep",
 )
 """Names of the features. A server starts their background tasks in this order, and ends them in reverse."""
 
@@ -39,6 +40,7 @@ class Feature:
         routes: a `server.hooks.FeatureRoutes`.
         service: a `cli.serve.hooks.FeatureService`.
         doctor_check: a `lake.doctor.findings.DoctorCheck`.
+        upkeep_source: a `catalog.upkeep_tasks.UpkeepSource`.
 
     """
 
@@ -50,6 +52,7 @@ class Feature:
     routes: str | None = None
     service: str | None = None
     doctor_check: str | None = None
+    upkeep_source: str | None = None
 
 
 @cache

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from duckicelake.errors import BadInputError, MissingTableError
 from duckicelake.maintenance.layout import RowOrder, RowSortKey, parse_order, parse_sort_keys
-from duckicelake.maintenance.policy import DAY_MS, HOUR_MS, MaintenancePolicy, parse_policy
-from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.maintenance.policy import DAY_MS, HOUR_MS, JOB_KINDS, MaintenancePolicy, parse_policy
+from duckicelake.maintenance.task import TaskEstimate, UpkeepTask, estimate_rewrite
 from duckicelake.rest.names import format_name, parse_table
 
 _MIN_DELETE_RATIO = 1e-9
@@ -17,7 +17,8 @@ _MIN_DELETE_RATIO = 1e-9
 class MaintenanceState:
     """One table; sizes are bytes, times milliseconds since the epoch.
 
-    small_by_partition: in how many partitions there are so many files under 3/4 of the target size. by_deleted_tenths:
+    small_by_partition: in how many partitions there are so many files under 3/4 of the target size, which fewer could
+    hold. by_deleted_tenths:
     how many files have lost a tenth of their rows or more, two tenths, … nine tenths.
     """
 
@@ -32,6 +33,8 @@ class MaintenanceState:
     unsorted_bytes: int = 0
     by_deleted_tenths: tuple[int, ...] = (0,) * 9
     small_by_partition: Mapping[int, int] = field(default_factory=dict)
+    small_files: int = 0
+    small_bytes: int = 0
     inlined_rows: int = 0
     inlined_oldest_ms: int | None = None
     files_with_deletes: int = 0
@@ -92,10 +95,46 @@ def plan_jobs(tables: Iterable[MaintenanceState], now_ms: int, kinds: Collection
 def _plan_table(
     table: MaintenanceState, policy: MaintenancePolicy, now_ms: int, kinds: Collection[str]
 ) -> Iterator[UpkeepTask]:
-    for kind, reason in _REASONS.items():
-        why = reason(table, policy, now_ms) if not kinds or kind in kinds else None
+    for kind in JOB_KINDS:
+        why = _REASONS[kind](table, policy, now_ms) if not kinds or kind in kinds else None
         if why is not None:
-            yield UpkeepTask(kind, table.namespace, table.table, why, policy, table.target_size)
+            estimate = _estimate(kind, table, policy)
+            yield UpkeepTask(kind, table.namespace, table.table, why, policy, table.target_size, estimate=estimate)
+
+
+def _estimate(kind: str, table: MaintenanceState, policy: MaintenancePolicy) -> TaskEstimate:
+    """Compute what a task costs and gains."""
+    if kind == "sort":
+        left = -(-table.bytes // table.target_size)
+        return estimate_rewrite(table.files, table.bytes, table.files, table.bytes, min(table.files, left))
+    if kind == "compact":
+        return _estimate_compaction(table, policy)
+    if kind == "rewrite-deletes":
+        saved = table.delete_files - table.files_with_deletes
+        whole = table.files + table.delete_files
+        return TaskEstimate(table.delete_files, 0, saved, whole / max(1, whole - saved), 1.0)
+    if kind == "pack-manifests":
+        left = max(1, table.manifests - table.small_manifests + -(-table.small_manifests // policy.small_manifests))
+        return TaskEstimate(table.small_manifests, 0, table.manifests - left, table.manifests / left, 1.0)
+    if kind == "statistics":
+        return TaskEstimate(table.files, table.bytes)
+    return TaskEstimate()
+
+
+def _estimate_compaction(table: MaintenanceState, policy: MaintenancePolicy) -> TaskEstimate:
+    merged = _find_mergeable(table, policy)
+    small = sum(files * parts for files, parts in merged.items())
+    small_bytes = table.small_bytes * small // max(1, table.small_files)
+    left = max(sum(merged.values()), -(-small_bytes // table.target_size))
+    thinned = min(count_files_with_deletes(table, policy.delete_ratio), max(0, table.files - small))
+    thinned_bytes = table.bytes * thinned // max(1, table.files)
+    return estimate_rewrite(table.files, table.bytes, small + thinned, small_bytes + thinned_bytes, left + thinned)
+
+
+def _find_mergeable(table: MaintenanceState, policy: MaintenancePolicy) -> dict[int, int]:
+    """Find partitions with enough small files: how many have how many."""
+    least = max(policy.min_files, 2)
+    return {files: parts for files, parts in table.small_by_partition.items() if files >= least}
 
 
 def _explain_flush(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
@@ -120,7 +159,7 @@ def _explain_sort(table: MaintenanceState, policy: MaintenancePolicy, _: int) ->
 def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
     if not policy.compacts or _explain_sort(table, policy, now_ms) is not None:
         return None
-    merged = {files: parts for files, parts in table.small_by_partition.items() if files >= max(policy.min_files, 2)}
+    merged = _find_mergeable(table, policy)
     thinned = count_files_with_deletes(table, policy.delete_ratio)
     reasons = []
     if merged:
@@ -196,9 +235,6 @@ _REASONS: Final[dict[str, Callable[[MaintenanceState, MaintenancePolicy, int], s
     "expire": _explain_expiry,
     "remove-orphans": _explain_orphan_removal,
 }
-
-JOB_KINDS: Final = tuple(_REASONS)
-"""All kinds of jobs, in the order in which those of one table run."""
 
 
 def _format_count(number: int, what: str) -> str:

@@ -4,8 +4,10 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from duckicelake.errors import BadInputError
 from duckicelake.maintenance.layout import RowOrder, parse_order
@@ -42,11 +44,50 @@ _PARQUET_CODECS: Final = frozenset({"uncompressed", "snappy", "gzip", "zstd", "l
 """Those of DuckLake's that Spark can write."""
 
 
+AUTOMATIC: Final = "maintenance.automatic"
+QUIET_HOURS: Final = "maintenance.quiet-hours"
+JOB_KINDS: Final = (
+    "flush",
+    "sort",
+    "compact",
+    "rewrite-deletes",
+    "pack-manifests",
+    "statistics",
+    "expire",
+    "remove-orphans",
+)
+"""All kinds of jobs, in the order in which those of one table run."""
+_QUIET_PATTERN: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\s*-\s*([01]\d|2[0-3]):([0-5]\d)(?:\s+(\S+))?")
+_DAY_MINUTES: Final = 24 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """Hours of each day, in a time zone; past midnight where they end before they begin. Both in minutes of the day."""
+
+    begins: int
+    ends: int
+    zone: ZoneInfo
+
+    def find_end(self, now_ms: int) -> int | None:
+        """Find when the hours end that a moment is in; None if it is in none. Both in milliseconds since the epoch."""
+        now = datetime.fromtimestamp(now_ms / 1000, self.zone)
+        minute = now.hour * 60 + now.minute
+        into = (minute - self.begins) % _DAY_MINUTES
+        if into >= (self.ends - self.begins) % _DAY_MINUTES:
+            return None
+        ends = now.replace(hour=self.ends // 60, minute=self.ends % 60, second=0, microsecond=0)
+        if ends <= now:
+            ends += timedelta(days=1)
+        return int(ends.timestamp() * 1000)
+
+
 @dataclass(frozen=True, slots=True)
 class MaintenancePolicy:
     """Ages are milliseconds, sizes bytes. docs/pipeline.md says what each means, under the name of its property.
 
-    shares_files: with another table, so that only the catalog knows which may be deleted.
+    shares_files: with another table, so that only the catalog knows which may be deleted. automatic: kinds of tasks
+    that the lake's own workers do. quiet: when they do none.
     """
 
     enabled: bool
@@ -69,6 +110,8 @@ class MaintenancePolicy:
     orphans: bool
     orphan_age: int
     orphans_every: int
+    automatic: frozenset[str] = frozenset()
+    quiet: QuietHours | None = None
 
 
 def parse_policy(properties: Mapping[str, str]) -> MaintenancePolicy:
@@ -131,11 +174,37 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
             "maintenance.orphans.older-than", _parse_long_age, 3 * DAY_MS, "an age of an hour or more, as 3d"
         ),
         orphans_every=age("maintenance.orphans.every", 7 * DAY_MS),
+        automatic=value(AUTOMATIC, _parse_kinds, frozenset(), f"none, or kinds of {', '.join(JOB_KINDS)}"),
+        quiet=value(QUIET_HOURS, parse_quiet_hours, None, "hours as 22:00-06:00 Europe/Berlin"),
     )
     for name in sorted(properties):
         if name.startswith("maintenance.") and name not in known:
             raise BadInputError(f"there is no property {name}{_find_nearest(name, known)}")
     return policy
+
+
+def parse_quiet_hours(text: str) -> QuietHours | None:
+    """Parse `22:00-06:00 Europe/Berlin`; without a zone it is UTC, and an empty text is none. Raises ValueError."""
+    if not text:
+        return None
+    match = _QUIET_PATTERN.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    begins, ends = int(match[1]) * 60 + int(match[2]), int(match[3]) * 60 + int(match[4])
+    if begins == ends:
+        raise ValueError(text)
+    try:
+        return QuietHours(begins, ends, ZoneInfo(match[5] or "UTC"))
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(text) from error
+
+
+def _parse_kinds(text: str) -> frozenset[str]:
+    """Parse kinds of jobs; `none` and an empty text are none."""
+    kinds = frozenset(kind.strip() for kind in text.split(",")) - {"", "none"}
+    if kinds - set(JOB_KINDS):
+        raise ValueError(text)
+    return kinds
 
 
 def _find_nearest(name: str, known: Collection[str]) -> str:

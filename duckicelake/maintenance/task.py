@@ -32,7 +32,7 @@ class TaskEstimate:
 
     @property
     def rank(self) -> float:
-        """Divide the gain by the cost: bytes of scans that are saved for each byte that the task reads; the most first."""
+        """Divide the gain by the cost: bytes that scans save for each byte that the task reads; the most first."""
         return (self.files_saved + 1) * _FILE_BYTES / (self.bytes_read + (self.files_read + 1) * _FILE_BYTES)
 
     def to_json(self) -> dict[str, Any]:

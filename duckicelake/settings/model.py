@@ -159,6 +159,14 @@ class Settings(BaseSettings):
     query_seconds: float = Field(default=60.0, gt=0, description="max seconds of a query")
     query_rows: int = Field(default=1_000_000, ge=1, description="max rows that a query answers")
 
+    upkeep_workers: int = Field(
+        default=1, ge=0, le=64, description="processes that do tasks of upkeep while there are some; 0: none"
+    )
+    upkeep_tasks: int = Field(default=2, ge=1, description="tasks of upkeep of one warehouse at once, by all workers")
+    upkeep_seconds: float = Field(default=30.0, gt=0, description="min seconds between two plans of upkeep of a lake")
+    upkeep_memory_bytes: int = Field(default=1024**3, ge=128 * 1024**2, description="memory of a task of upkeep")
+    upkeep_disk_bytes: int = Field(default=16 * 1024**3, ge=0, description="temporary disk of a task of upkeep")
+
     duckdb_login_url: str | None = Field(
         default=None, description="URL of Postgres as DuckDB's users reach it, without a user; turns their logins on"
     )

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from duckicelake.errors import BadInputError
-from duckicelake.maintenance.plan import JOB_KINDS, MaintenanceState, parse_state, plan_jobs
-from duckicelake.maintenance.policy import DAY_MS, HOUR_MS, check_overrides, parse_policy
+from duckicelake.maintenance.plan import MaintenanceState, parse_state, plan_jobs
+from duckicelake.maintenance.policy import DAY_MS, HOUR_MS, JOB_KINDS, check_overrides, parse_policy
 
 NOW = 1_800_000_000_000
 FRESH = MaintenanceState(

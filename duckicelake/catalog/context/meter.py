@@ -3,6 +3,7 @@
 `services.meter` is the seam. Without a measuring entry point it is `NO_METER`, which costs next to nothing.
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Literal, Protocol
 
@@ -32,6 +33,7 @@ Task = Literal[
     "flush",  # writing a table's rows to files
     "duckdb_login",  # ending logins of DuckDB
     "uploads",  # deleting what clients uploaded for commits of long ago
+    "upkeep",  # planning the lake's upkeep
 ]
 Outcome = Literal[
     "delivered",
@@ -77,6 +79,9 @@ class Meter(Protocol):
     def task_failed(self, task: Task) -> None:
         """Count a failure of a background task."""
 
+    def upkeep_queued(self, warehouse: str, tasks: Mapping[str, int], oldest_seconds: float) -> None:
+        """Set how many tasks of upkeep a warehouse has by state, and the age of the oldest that may be taken."""
+
     def store_call(self, call: str) -> AbstractContextManager[object]:
         """Measure the block, which calls the object store; what it raises counts as a failed call."""
 
@@ -115,6 +120,9 @@ class _Unmeasured:
         pass
 
     def task_failed(self, task: Task) -> None:
+        pass
+
+    def upkeep_queued(self, warehouse: str, tasks: Mapping[str, int], oldest_seconds: float) -> None:
         pass
 
     def store_call(self, call: str) -> AbstractContextManager[object]:  # noqa: ARG002

@@ -15,7 +15,7 @@ import typer
 from duckicelake.cli.console import terminal
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
-from duckicelake.maintenance.plan import JOB_KINDS
+from duckicelake.maintenance.policy import JOB_KINDS
 from duckicelake.rest.names import format_name, parse_name, parse_table
 
 if TYPE_CHECKING:

@@ -336,7 +336,8 @@ def _prepare_locked(database: Database, data_path: str, *, creates: bool) -> str
         disable_timeout(cursor)
         lock_writers(cursor)
         contents = read_contents(cursor)
-        if contents.lake is None and creates:
+        is_new = contents.lake is None and creates
+        if is_new:
             options = _create_lake(cursor, contents, data_path)
         else:
             check_reachable(contents)
@@ -346,6 +347,8 @@ def _prepare_locked(database: Database, data_path: str, *, creates: bool) -> str
             check_migrated(cursor, contents, options)
         cursor.execute(_MIGRATE_SQL.limit_waits)
         apply_migrations(cursor)
+        if is_new:
+            cursor.execute(_SQL.keep_itself)
     return options["data_path"]
 
 

@@ -326,3 +326,6 @@ CREATE TABLE ducklake_view (
     sql varchar,
     column_aliases varchar
 );
+
+-- keep_itself: let a new lake flush and compact its tables without being asked
+UPDATE duckicelake_upkeep SET policies = '{"maintenance.automatic": "flush,compact"}';

@@ -59,7 +59,7 @@ inherited AS (
 ),
 ruled AS MATERIALIZED (
     SELECT w.*, k.location, k.format_version, k.current_snapshot_id, k.named, k.described,
-           %(defaults)s::jsonb || coalesce(o.policies, '{}') || coalesce(os.policies, '{}')
+           %(defaults)s::jsonb || (SELECT u.policies::jsonb FROM duckicelake_upkeep u) || coalesce(o.policies, '{}') || coalesce(os.policies, '{}')
            || coalesce(ot.policies, '{}')
               - CASE WHEN k.properties ? 'write.parquet.compression-codec' THEN 'parquet_compression' ELSE '' END
            || coalesce(i.policies, '{}') || coalesce(k.properties, '{}')
@@ -111,12 +111,16 @@ file AS MATERIALIZED (
     LEFT JOIN folder ON folder.data_file_id = f.data_file_id
     LEFT JOIN sorted o ON o.schema_name = s.schema_name AND o.table_name = s.table_name
 ),
+-- a partition's small files count by their number only where fewer files of the target size could hold them
 small AS (
-    SELECT table_id, jsonb_object_agg(files, parts) AS by_part, sum(files * parts) AS files, sum(bytes) AS bytes
-    FROM (SELECT table_id, files, count(*) AS parts, sum(bytes) AS bytes
+    SELECT table_id, coalesce(jsonb_object_agg(files, parts) FILTER (WHERE parts > 0), '{}') AS by_part,
+           sum(files * all_parts) AS files, sum(bytes) AS bytes
+    FROM (SELECT p.table_id, p.files, count(*) AS all_parts, sum(p.bytes) AS bytes,
+                 count(*) FILTER (WHERE p.files = 1 OR p.files > ceil(p.bytes / s.target::numeric)) AS parts
           FROM (SELECT table_id, part, count(*) AS files, sum(bytes) AS bytes
                 FROM file WHERE is_small GROUP BY table_id, part) p
-          GROUP BY table_id, files) c
+          JOIN sized s USING (table_id)
+          GROUP BY p.table_id, p.files) c
     GROUP BY table_id
 ),
 filed AS (

@@ -115,6 +115,9 @@ class TracedMeter:
     def task_failed(self, task: Task) -> None:
         self.meter.task_failed(task)
 
+    def upkeep_queued(self, warehouse: str, tasks: Mapping[str, int], oldest_seconds: float) -> None:
+        self.meter.upkeep_queued(warehouse, tasks, oldest_seconds)
+
     @contextmanager
     def store_call(self, call: str) -> Iterator[None]:
         with self.tracer.span(f"store {call}", remote=True), self.meter.store_call(call):

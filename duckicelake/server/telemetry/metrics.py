@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, Self
 
@@ -107,6 +107,16 @@ class Metrics:
         )
         self._task_failures = self._counter("task_failures", "What could not be done in the background", "task")
         self._lineage_waiting = gauge(self._registry, "lineage_waiting", "Events not delivered yet", "transport")
+        self._upkeep_tasks = gauge(
+            self._registry, "upkeep_tasks", "Tasks of upkeep, by state", "warehouse", "state", mode="livemax"
+        )
+        self._upkeep_age = gauge(
+            self._registry,
+            "upkeep_oldest_seconds",
+            "Age of the oldest task of upkeep that may be taken",
+            "warehouse",
+            mode="livemax",
+        )
         self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
         self._warehouses_open = gauge(self._registry, "warehouses_open", "Warehouses beside the first that are open")
         self._warehouse_requests = self._counter(
@@ -222,6 +232,11 @@ class Metrics:
 
     def task_failed(self, task: Task) -> None:
         self._task_failures.labels(task).inc()
+
+    def upkeep_queued(self, warehouse: str, tasks: Mapping[str, int], oldest_seconds: float) -> None:
+        for state, count in tasks.items():
+            self._upkeep_tasks.labels(warehouse, state).set(count)
+        self._upkeep_age.labels(warehouse).set(oldest_seconds)
 
     def store_call(self, call: str) -> "_StoreCall":
         return _StoreCall(self._store_calls, call)

@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -19,9 +19,11 @@ def counter(registry: CollectorRegistry, name: str, text: str, *labels: str) -> 
     return Counter(f"duckicelake_{name}", text, labels, registry=registry)
 
 
-def gauge(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Gauge:
-    """Make a gauge, summed over live workers."""
-    return Gauge(f"duckicelake_{name}", text, labels, registry=registry, multiprocess_mode="livesum")
+def gauge(
+    registry: CollectorRegistry, name: str, text: str, *labels: str, mode: Literal["livesum", "livemax"] = "livesum"
+) -> Gauge:
+    """Make a gauge, summed over live workers; livemax: of something that all workers see alike."""
+    return Gauge(f"duckicelake_{name}", text, labels, registry=registry, multiprocess_mode=mode)
 
 
 class MirroredCounter:

@@ -1,0 +1,7 @@
+"""What upkeep adds to the core: background processes of the server, routes and commands."""
+
+from typing import Final
+
+from duckicelake.features.registry import Feature
+
+FEATURE: Final = Feature("upkeep", service="duckicelake.upkeep.service:SERVICE")

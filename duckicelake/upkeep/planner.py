@@ -1,0 +1,166 @@
+"""Plan what a lake's tables need, from statistics in SQL, and put it into the queue."""
+
+import hashlib
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Final
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.upkeep_tasks import UpkeepSource
+from duckicelake.errors import BadInputError
+from duckicelake.features.registry import load_hooks
+from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
+from duckicelake.lake.ducklake import maintenance
+from duckicelake.lake.ducklake.maintenance import InlinedRowStats, UpkeepStatistics
+from duckicelake.maintenance.plan import MaintenanceState, plan_jobs
+from duckicelake.maintenance.policy import AUTOMATIC, JOB_KINDS, parse_policy
+from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.postgres.queries import Transaction
+from duckicelake.upkeep import queue
+from duckicelake.upkeep.actions import list_kinds
+from duckicelake.upkeep.queue import DueTask
+
+_CHUNK_TABLES: Final = 1000
+_LEASE_SECONDS: Final = 120.0
+"""For which a process has the plan that it makes."""
+_PAUSE_RATIO: Final = 20.0
+"""A plan is due again after so many times as long as the last one took, so that plans take a twentieth of a core."""
+PROBLEM_KIND: Final = "policy"
+"""The kind of tasks that stand for tables with policies that can't be."""
+_SAME_FIELDS: Final = {field.name for field in fields(MaintenanceState)} & {
+    field.name for field in fields(UpkeepStatistics)
+}
+
+
+def plan_lake(services: Services, pause_seconds: float, *, is_forced: bool = False) -> int | None:
+    """Plan a whole lake, unless another process does or it isn't due; return how many tasks it put into the queue.
+
+    pause_seconds: at least so long after it the next plan is due.
+    """
+    with services.database.transaction() as cursor:
+        taken = queue.take_plan(cursor, _LEASE_SECONDS, is_forced=is_forced)
+    if taken is None:
+        return None
+    now_ms, snapshot = taken
+    began = time.monotonic()
+    due = [item for item in find_due(services, now_ms) if _is_automatic(item)]
+    with services.database.transaction() as cursor:
+        count = queue.enqueue(cursor, due) if due else 0
+        queue.forget_tasks(cursor, (*JOB_KINDS, PROBLEM_KIND), due)
+        queue.note_plan(cursor, snapshot, max(pause_seconds, _PAUSE_RATIO * (time.monotonic() - began)))
+    return count
+
+
+def request_tasks(
+    services: Services, namespace: Namespace | None, table: str | None, kinds: Collection[str]
+) -> Sequence[DueTask]:
+    """Put what tables need now into the queue, whatever they do by themselves, and return it. BadInputError."""
+    with services.database.statement() as cursor:
+        now_ms = queue.read_clock(cursor)
+    found = [item for item in find_due(services, now_ms, namespace, table, kinds) if item.problem is None]
+    found = [item for item in found if item.task.kind in list_kinds()]
+    if found:
+        with services.database.transaction() as cursor:
+            queue.enqueue(cursor, found, requested_by=services.caller.principal.name)
+    return found
+
+
+def plan_sources(services: Services) -> int:
+    """Put what features want done into the queue; return how many tasks came."""
+    count = 0
+    for source in load_hooks(UpkeepSource, "upkeep_source"):
+        tasks = source.find_due(services)
+        if not tasks:
+            continue
+        with services.database.transaction() as cursor:
+            due = [_identify(item, found) for item in tasks if (found := _find_id(cursor, item)) is not None]
+            count += queue.enqueue(cursor, due, is_repeated=True)
+    return count
+
+
+def find_due(
+    services: Services,
+    now_ms: int,
+    namespace: Namespace | None = None,
+    table: str | None = None,
+    kinds: Collection[str] = (),
+) -> list[DueTask]:
+    """Find what tables need now, of a namespace and those below it or one; blocked tasks stand for wrong policies."""
+    schema = None if namespace is None else to_schema_name(namespace)
+    found: list[DueTask] = []
+    after: int = 0
+    while True:
+        with services.database.statement(only_reads=True) as cursor:
+            ids = [row[0] for row in maintenance.read_table_ids(cursor, schema, table, after, _CHUNK_TABLES)]
+            rows = maintenance.read_statistics(cursor, ids, services.maintenance) if ids else []
+        for row, inlined in rows:
+            found += _plan_table(row, inlined, now_ms, kinds)
+        if len(ids) < _CHUNK_TABLES:
+            return found
+        after = ids[-1]
+
+
+def _plan_table(
+    row: UpkeepStatistics, inlined: InlinedRowStats, now_ms: int, kinds: Collection[str]
+) -> Iterator[DueTask]:
+    state = build_state(row, inlined)
+    plan = plan_jobs([state], now_ms, kinds)
+    if not (plan.jobs or plan.problems):
+        return
+    digest = _build_digest(state)
+    for task in plan.jobs:
+        yield DueTask(row.table_id, task, digest, row.policies)
+    for problem in plan.problems:
+        task = UpkeepTask(PROBLEM_KIND, state.namespace, state.table, problem, parse_policy({}), state.target_size)
+        yield DueTask(row.table_id, task, digest, row.policies, problem)
+
+
+def build_state(row: UpkeepStatistics, inlined: InlinedRowStats) -> MaintenanceState:
+    """Build what the planner reads of a table from its rows in SQL."""
+    same = {name: getattr(row, name) for name in _SAME_FIELDS - {"small_by_partition", "by_deleted_tenths"}}
+    return MaintenanceState(
+        namespace=parse_schema_name(row.schema_name),
+        table=row.table_name,
+        inlined_rows=inlined.rows,
+        inlined_oldest_ms=inlined.oldest_ms,
+        policies=row.policies,
+        small_by_partition={int(files): parts for files, parts in row.small_by_partition.items()},
+        by_deleted_tenths=tuple(row.by_deleted_tenths),
+        **{name: value for name, value in same.items() if name not in {"policies", "namespace", "table"}},
+    )
+
+
+def _build_digest(state: MaintenanceState) -> str:
+    """Build a text that differs where the table's state does; names don't count."""
+    nameless = replace(state, namespace=(), table="")
+    return hashlib.sha256(repr(nameless).encode()).hexdigest()[:32]
+
+
+def _is_automatic(item: DueTask) -> bool:
+    """Return whether the lake does a task without being asked. Wrong policies show where any are about it."""
+    if item.problem is not None:
+        return True
+    return item.task.kind in item.task.policy.automatic and item.task.kind in list_kinds()
+
+
+def keeps_itself(services: Services, policies: Mapping[str, str]) -> bool:
+    """Return whether a lake says of itself what its workers do: a table's policies count only then."""
+    return AUTOMATIC in policies or AUTOMATIC in services.maintenance
+
+
+def check_lake_policies(policies: Mapping[str, str]) -> None:
+    """Raise BadInputError for policies that can't be."""
+    parse_policy(policies)
+    wrong = [name for name in policies if not name.startswith(("maintenance.", "history.expire.", "write.target-file"))]
+    if wrong:
+        raise BadInputError(f"{wrong[0]} is no policy of a lake: expected maintenance.… or history.expire.…")
+
+
+def _find_id(cursor: Transaction, task: UpkeepTask) -> int | None:
+    found = maintenance.read_table_ids(cursor, to_schema_name(task.namespace), task.table, 0, None)
+    return found[0][0] if found else None
+
+
+def _identify(task: UpkeepTask, table_id: int) -> DueTask:
+    return DueTask(table_id, task, task.why, {})

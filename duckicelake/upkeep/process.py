@@ -1,0 +1,180 @@
+"""Keep all lakes of a server in a process of its own: plan those that are due, and do their tasks."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import parent_process
+from types import FrameType
+from typing import Final
+
+from duckicelake.catalog import warehouse
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.warehouses import Warehouse, WarehouseWiring, close_warehouse, list_warehouses, open_warehouse
+from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services
+from duckicelake.errors import CatalogError
+from duckicelake.lake.setup.format import require_known
+from duckicelake.server.telemetry.logs import make_logger
+from duckicelake.settings.model import Settings
+from duckicelake.upkeep import queue
+from duckicelake.upkeep.planner import keeps_itself, plan_lake, plan_sources
+from duckicelake.upkeep.worker import Worker, WorkerLimits
+
+LOOK_SECONDS: Final = 2.0
+"""Between two looks at a lake that has just had something to do."""
+MAX_LOOK_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 5.0
+"""For which a task may go on after SIGTERM until it is given back and the process ends."""
+
+
+class LakeRounds:
+    """Goes round the lakes of a server: the first and its other warehouses. An idle one is looked at less often."""
+
+    def __init__(self, first: Services, wiring: WarehouseWiring, worker: Worker, settings: Settings) -> None:
+        self._first = first
+        self._wiring = wiring
+        self._worker = worker
+        self._settings = settings
+        self._open: OrderedDict[str, tuple[Warehouse, Services]] = OrderedDict()
+        self._pauses: dict[str, tuple[float, float]] = {}
+        """By lake: when it is looked at next, and after how long the time after that."""
+
+    def run(self, idle_seconds: float | None = None) -> None:
+        """Go round until the worker is stopped, or until nothing was to be done for so many seconds."""
+        stopped = self._worker.stopped
+        used_at = time.monotonic()
+        try:
+            while not stopped.is_set():
+                if self._go_round():
+                    used_at = time.monotonic()
+                elif idle_seconds is not None and time.monotonic() - used_at > idle_seconds:
+                    return
+                else:
+                    stopped.wait(LOOK_SECONDS / 2)
+        finally:
+            for name in [*self._open]:
+                self._close(name)
+
+    def _go_round(self) -> bool:
+        """Do one task of each lake that has one; return whether any had."""
+        rows = [row for row in list_warehouses(self._first) if row.is_active]
+        found = self._look("", lambda: self._first)
+        for row in rows:
+            if self._worker.stopped.is_set():
+                break
+            found |= self._look(row.name, lambda row=row: self._reach(row))  # type: ignore[misc]
+        for name in set(self._open) - {row.name for row in rows}:
+            self._close(name)
+        return found
+
+    def _look(self, name: str, reach: Callable[[], Services]) -> bool:
+        at, pause = self._pauses.get(name, (0.0, LOOK_SECONDS))
+        if time.monotonic() < at:
+            return False
+        try:
+            found = self._keep(reach())
+        except CatalogError as error:  # the lakes of a server fail one by one
+            sys.stderr.write(f"upkeep of {name or 'the first warehouse'}: {error}\n")
+            found = False
+        pause = LOOK_SECONDS if found else min(2 * pause, MAX_LOOK_SECONDS)
+        self._pauses[name] = (time.monotonic() + (0 if found else pause), pause)
+        return found
+
+    def _keep(self, services: Services) -> bool:
+        """Plan a lake if that is due, and do one of its tasks; return whether there was one."""
+        plan_if_due(services, self._settings.upkeep_seconds)
+        with services.database.statement() as cursor:
+            has_task = queue.watch_lake(cursor).has_open_task
+        if not has_task:
+            return False
+        warehouse.look(services)
+        return self._worker.work(services)
+
+    def _reach(self, row: Warehouse) -> Services:
+        known = self._open.get(row.name)
+        if known is not None and known[0] == row:
+            self._open.move_to_end(row.name)
+            return known[1]
+        self._close(row.name)
+        if len(self._open) >= self._settings.open_warehouses:
+            self._close(next(iter(self._open)))
+        services = open_warehouse(self._first, self._wiring, row)
+        self._open[row.name] = row, services
+        return services
+
+    def _close(self, name: str) -> None:
+        found = self._open.pop(name, None)
+        if found is not None:
+            close_warehouse(self._first, found[1])
+
+
+def plan_if_due(services: Services, seconds: float) -> bool:
+    """Plan a lake that keeps itself, if that is due, and what features want; return whether a task may be taken."""
+    plan_sources(services)
+    with services.database.statement() as cursor:
+        found = queue.watch_lake(cursor)
+    is_planned = bool(found.is_plan_due and keeps_itself(services, found.policies) and plan_lake(services, seconds))
+    return is_planned or found.has_open_task
+
+
+def build_limits(settings: Settings) -> WorkerLimits:
+    """Build what a worker may take from the settings."""
+    return WorkerLimits(settings.upkeep_memory_bytes, settings.upkeep_disk_bytes, settings.upkeep_tasks)
+
+
+def work(settings: Settings, log: Callable[[str], object], idle_seconds: float | None = None) -> None:
+    """Keep the lakes of a server until SIGTERM or SIGINT, or until nothing was to be done for so many seconds.
+
+    settings: with the database's URL and the warehouse's folder. Raises UnavailableError, StartupError.
+    """
+    worker = Worker(build_limits(settings), log)
+    with _stopped_by_signals(worker), open_services(settings) as services:
+        require_known(services.database)
+        LakeRounds(services, build_warehouse_wiring(settings), worker, settings).run(idle_seconds)
+
+
+@contextmanager
+def _stopped_by_signals(worker: Worker) -> Iterator[None]:
+    """Stop the worker at a signal, and soon after it end the process."""
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        worker.stopped.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    ended = threading.Event()
+    threading.Thread(target=_end_late, args=(worker, ended), name="upkeep-deadline", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_late(worker: Worker, ended: threading.Event) -> None:
+    worker.stopped.wait()
+    if not ended.wait(STOP_SECONDS):
+        worker.abandon()
+        os._exit(0)
+
+
+def run_child(settings: Settings, idle_seconds: float | None) -> None:
+    """Run in a process that a server or command has started, for as long as that lives."""
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.join,), name="parent-watch", daemon=True).start()
+    log = make_logger(sys.stderr, settings.log_format)
+    with suppress(KeyboardInterrupt):
+        try:
+            work(settings, lambda text: log.info("upkeep", task=text), idle_seconds)
+        except CatalogError as error:
+            log.warning("upkeep could not go on", error=str(error))
+
+
+def _end_with(join: Callable[[], object]) -> None:
+    join()
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,247 @@
+"""The queue of tasks, as rows of `duckicelake_upkeep_task`. Postgres's clock decides about every lease and time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import orjson
+
+from duckicelake.maintenance.task import TaskEstimate, UpkeepTask
+from duckicelake.postgres.queries import Transaction, load_queries
+
+_SQL = load_queries("upkeep", "queue")
+
+State = Literal["queued", "running", "waiting", "blocked", "failed", "done"]
+BACKOFF_SECONDS: Final = 10
+"""Before the second attempt; each later one waits twice as long, up to an hour, half of it at random."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeWatch:
+    """What a worker looks at to see whether a lake needs it. policies: of the whole lake, as properties."""
+
+    policies: Mapping[str, str]
+    is_plan_due: bool
+    has_open_task: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DueTask:
+    """A task for the queue. digest: of the table's state. problem: why it is blocked, if it is."""
+
+    table_id: int
+    task: UpkeepTask
+    digest: str
+    policies: Mapping[str, str]
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedTask:
+    """A task that a worker has taken. claim: by which it holds it. now_ms: Postgres's time."""
+
+    claim: UUID
+    table_id: int
+    kind: str
+    why: str
+    estimate: TaskEstimate
+    policies: Mapping[str, str]
+    target_size: int
+    where: str | None
+    attempts: int
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTask:
+    """A task as the queue shows it. job: the id of the job that does it, while it runs."""
+
+    number: int
+    schema_name: str
+    table_name: str
+    kind: str
+    state: State
+    why: str
+    message: str | None
+    estimate: Mapping[str, Any]
+    requested_by: str | None
+    attempts: int
+    available: datetime
+    created: datetime
+    changed: datetime
+    worker: str | None
+    lease_until: datetime | None
+    job: UUID | None
+    counts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks to list; None: any. visible: schemas whose tables may be seen; visible_ids: and other tables."""
+
+    after: int = 0
+    state: str | None = None
+    schema_name: str | None = None
+    table_name: str | None = None
+    visible: Sequence[str] | None = None
+    visible_ids: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateTotal:
+    """How many tasks are in a state. age: seconds for which the oldest that may be taken has been there."""
+
+    state: str
+    tasks: int
+    age: float
+
+
+def watch_lake(cursor: Transaction) -> LakeWatch:
+    """Look whether a plan is due, or a task to be taken."""
+    (row,) = cursor.execute(_SQL.watch).fetchall()
+    return LakeWatch(*row)
+
+
+def take_plan(cursor: Transaction, seconds: float, *, is_forced: bool = False) -> tuple[int, int] | None:
+    """Take the next plan, for so many seconds: Postgres's time in milliseconds, and DuckLake's newest snapshot.
+
+    None if another process has it, or it isn't due.
+    """
+    row = cursor.execute(_SQL.take_plan, {"seconds": seconds, "is_forced": is_forced}).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def note_plan(cursor: Transaction, snapshot: int, seconds: float) -> None:
+    """Note that the lake was planned at a snapshot; the next plan is due after so many seconds."""
+    cursor.execute(_SQL.note_plan, {"snapshot": snapshot, "seconds": seconds})
+
+
+def read_policies(cursor: Transaction) -> dict[str, str]:
+    """Read the policies of the whole lake."""
+    (row,) = cursor.execute(_SQL.policies).fetchall()
+    return dict(row[0])
+
+
+def write_policies(cursor: Transaction, policies: Mapping[str, str]) -> None:
+    """Replace the policies of the whole lake."""
+    cursor.execute(_SQL.set_policies, {"policies": orjson.dumps(dict(policies)).decode()})
+
+
+def enqueue(
+    cursor: Transaction, due: Sequence[DueTask], *, requested_by: str | None = None, is_repeated: bool = False
+) -> int:
+    """Put tasks into the queue, and return how many are new there or were changed.
+
+    requested_by: who asks for them; they then need no change of the table. is_repeated: neither do they then.
+    """
+    encoded: dict[frozenset[tuple[str, str]], str] = {}  # tables by the thousand have few policies
+    texts = []
+    for item in due:
+        key = frozenset(item.policies.items())
+        texts.append(encoded.setdefault(key, orjson.dumps(dict(item.policies)).decode()))
+    parameters: dict[str, object] = {
+        "table_ids": [item.table_id for item in due],
+        "kinds": [item.task.kind for item in due],
+        "whys": [item.task.why for item in due],
+        "problems": [item.problem for item in due],
+        "estimates": [orjson.dumps(item.task.estimate.to_json()).decode() for item in due],
+        "ranks": [item.task.estimate.rank for item in due],
+        "digests": [item.digest for item in due],
+        "policies": texts,
+        "target_sizes": [item.task.target_size for item in due],
+        "conditions": [item.task.where for item in due],
+        "requested_by": requested_by,
+        "is_repeated": is_repeated,
+    }
+    return len(cursor.execute(_SQL.enqueue, parameters).fetchall())
+
+
+def forget_tasks(cursor: Transaction, kinds: Sequence[str], due: Sequence[DueTask]) -> None:
+    """Remove tasks of these kinds that aren't due any more and weren't asked for, and those of tables that are gone."""
+    parameters = {
+        "kinds": list(kinds),
+        "due_tables": [item.table_id for item in due],
+        "due_kinds": [item.task.kind for item in due],
+    }
+    cursor.execute(_SQL.forget, parameters)
+
+
+def claim_task(
+    cursor: Transaction, claim: UUID, worker: str, kinds: Sequence[str], at_once: int, seconds: int
+) -> ClaimedTask | None:
+    """Take the best task of these kinds for so many seconds; None if there is none, or as many run as may at once."""
+    parameters = {"claim": claim, "worker": worker, "kinds": list(kinds), "at_once": at_once, "seconds": seconds}
+    cursor.execute(_SQL.lock)
+    row = cursor.execute(_SQL.claim, parameters).fetchone()
+    if row is None:
+        return None
+    _, table_id, kind, why, estimate, policies, target_size, where, attempts, now_ms = row
+    loaded = TaskEstimate.from_json(estimate)
+    return ClaimedTask(claim, table_id, kind, why, loaded, policies, target_size, where, attempts, now_ms)
+
+
+def renew_claim(cursor: Transaction, claim: UUID, seconds: int, counts: Mapping[str, int]) -> int | None:
+    """Hold a task for so many seconds more; return Postgres's time in milliseconds, None if it is another's now."""
+    parameters = {"claim": claim, "seconds": seconds, "counts": orjson.dumps(dict(counts)).decode()}
+    row = cursor.execute(_SQL.renew, parameters).fetchone()
+    return None if row is None else int(row[0])
+
+
+def finish_task(
+    cursor: Transaction,
+    claim: UUID,
+    state: State,
+    message: str | None = None,
+    *,
+    counts: Mapping[str, int] | None = None,
+    until_ms: int | None = None,
+    is_attempt: bool = True,
+) -> bool:
+    """Let go of a task in a state; False if it is another's by now.
+
+    until_ms: before which it isn't taken again; else it is after a pause that grows with its attempts. is_attempt:
+    whether this one counts.
+    """
+    parameters = {
+        "claim": claim,
+        "state": state,
+        "message": message,
+        "counts": orjson.dumps(dict(counts or {})).decode(),
+        "until_ms": until_ms,
+        "is_attempt": is_attempt,
+        "backoff": BACKOFF_SECONDS,
+    }
+    return cursor.execute(_SQL.finish, parameters).rowcount == 1
+
+
+def read_clock(cursor: Transaction) -> int:
+    """Read Postgres's time, in milliseconds since the epoch."""
+    (row,) = cursor.execute(_SQL.clock).fetchall()
+    return int(row[0])
+
+
+def find_table(cursor: Transaction, table_id: int) -> tuple[str, str] | None:
+    """Find the names of a table's schema and of itself; None if it is gone."""
+    row = cursor.execute(_SQL.names, {"table_id": table_id}).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def list_tasks(cursor: Transaction, wanted: TaskFilter, limit: int | None) -> list[QueuedTask]:
+    """List the tasks that the filter wants, the oldest first. limit: None lists all."""
+    parameters = {
+        "after": wanted.after,
+        "state": wanted.state,
+        "schema_name": wanted.schema_name,
+        "table_name": wanted.table_name,
+        "visible": None if wanted.visible is None else list(wanted.visible),
+        "visible_ids": list(wanted.visible_ids),
+        "limit": limit,
+    }
+    return [QueuedTask(*row) for row in cursor.execute(_SQL.tasks, parameters).fetchall()]
+
+
+def count_tasks(cursor: Transaction) -> list[StateTotal]:
+    """Count the tasks by state."""
+    return [StateTotal(*row) for row in cursor.execute(_SQL.totals).fetchall()]

@@ -1,0 +1,291 @@
+"""Take tasks of a lake from the queue, and do them one after the other.
+
+A worker that is killed leaves a task whose lease ends; another takes it again. The job's lease keeps Spark's pipeline
+and other workers from the table meanwhile, and the list of jobs is the history.
+"""
+
+import errno
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, cast
+from uuid import uuid4
+
+import duckdb
+
+from duckicelake.catalog import jobs
+from duckicelake.catalog.context.caller import Caller, Principal
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.jobs import BeginJob, EndJob, Kind, RenewJob, Result
+from duckicelake.errors import (
+    CatalogError,
+    CommitStateUnknownError,
+    ConflictError,
+    JobEndedError,
+    JobHeldError,
+    NoSuchTableError,
+    TaskStoppedError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
+from duckicelake.maintenance.policy import MaintenancePolicy, parse_policy
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.upkeep import queue
+from duckicelake.upkeep.actions import list_kinds, load_action
+from duckicelake.upkeep.queue import ClaimedTask, State
+
+MAINTENANCE_LEASE: Final = "maintenance"
+"""As `pipeline.maintenance` calls it: neither runs beside the other."""
+LEASE_SECONDS: Final = 30
+_HEARTBEATS: Final = 3
+"""In the time of a lease."""
+_HELD_MS: Final = 15_000
+"""After which a table is tried again that another job has."""
+MAX_ATTEMPTS: Final = 6
+_MAX_MESSAGE_CHARS: Final = 1000
+_CALLER: Final = Caller(Principal("duckicelake", ()), operation="upkeep")
+_FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PASSING: Final = (UnavailableError, ConflictError, TooManyRequestsError, CommitStateUnknownError, OSError)
+"""What may be gone at the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """What one worker may take. at_once: tasks of a warehouse that may run at once, by all workers."""
+
+    memory_bytes: int
+    disk_bytes: int
+    at_once: int
+    scratch: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """How an attempt ended. is_attempt: whether it counts as one."""
+
+    state: State
+    message: str | None = None
+    outcome: TaskOutcome | None = None
+    until_ms: int | None = None
+    is_attempt: bool = True
+
+
+class RunningTask:
+    """The control of a task that runs: a thread renews its leases; a `TaskControl`."""
+
+    def __init__(
+        self, services: Services, claimed: ClaimedTask, task: UpkeepTask, limits: WorkerLimits, stopped: threading.Event
+    ) -> None:
+        self._services = services
+        self._claimed = claimed
+        self._task = task
+        self._stopped = stopped
+        self._ended = threading.Event()
+        self._counts: Mapping[str, int] = {}
+        self._lost: str | None = None
+        self._quiet_until: int | None = None
+        self._has_job = False
+        self.memory_bytes = limits.memory_bytes
+        self.scratch_bytes = limits.disk_bytes
+        self.scratch = Path(tempfile.mkdtemp(prefix="duckicelake-upkeep-", dir=limits.scratch))
+
+    def check(self) -> None:
+        """Raise TaskStoppedError if the task is to end."""
+        if self._lost is not None:
+            raise TaskStoppedError(self._lost)
+        if self._stopped.is_set():
+            raise TaskStoppedError("the worker stops")
+        if self._quiet_until is not None:
+            raise TaskStoppedError("quiet hours have begun")
+
+    def report(self, counts: Mapping[str, int]) -> None:
+        """Say how far the task is."""
+        self._counts = dict(counts)
+
+    @property
+    def quiet_until_ms(self) -> int | None:
+        """When the quiet hours end by which the task was stopped."""
+        return self._quiet_until
+
+    def run(self) -> TaskOutcome:
+        """Hold the table's lease, and do the task; raises what it raises."""
+        self._begin_job()
+        thread = threading.Thread(target=self._renew_until_end, name="upkeep-heartbeat", daemon=True)
+        thread.start()
+        try:
+            self.check()
+            return load_action(self._task.kind)(self._services, self._task, self)
+        finally:
+            self._ended.set()
+            thread.join()
+
+    def close(self, end: TaskEnd) -> None:
+        """Note in the list of jobs what came of the task, if it began, and remove its folder."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        if not self._has_job:
+            return
+        outcome = end.outcome
+        result: Result = "skipped" if end.state in {"queued", "waiting"} else "failed"
+        ended = EndJob(
+            result=outcome.result if outcome else result,
+            message=outcome.message if outcome else end.message,
+            snapshot_ids=outcome.snapshot_ids if outcome else (),
+            counts=dict(outcome.counts if outcome else self._counts),
+        )
+        with suppress(CatalogError):  # the job is another's by now, or its lease ends by itself
+            jobs.end_job(self._services, *self._name, self._claimed.claim, ended)
+
+    def abandon(self) -> None:
+        """Give the task back to the queue while it goes on."""
+        end = TaskEnd("queued", "the worker stopped", is_attempt=False)
+        with suppress(CatalogError), self._services.database.transaction() as cursor:
+            queue.finish_task(cursor, self._claimed.claim, end.state, end.message, is_attempt=False)
+        self.close(end)
+
+    @property
+    def _name(self) -> tuple[Namespace, str]:
+        return self._task.namespace, self._task.table
+
+    def _begin_job(self) -> None:
+        begin = BeginJob(
+            id=self._claimed.claim,
+            kind=cast("Kind", self._task.kind),
+            lease=MAINTENANCE_LEASE,
+            lease_seconds=LEASE_SECONDS,
+            engine=f"duckicelake upkeep on {name_worker()}",
+            parameters={"why": self._task.why, "estimate": self._task.estimate.to_json()},
+        )
+        jobs.begin_job(self._services, *self._name, begin)
+        self._has_job = True
+
+    def _renew_until_end(self) -> None:
+        while not self._ended.wait(LEASE_SECONDS / _HEARTBEATS):
+            try:
+                self._renew()
+            except JobEndedError as error:
+                self._lost = str(error)
+                return
+            except Exception:  # noqa: BLE001, S112 - the next heartbeat may reach Postgres; else the leases end
+                continue
+
+    def _renew(self) -> None:
+        with self._services.database.transaction() as cursor:
+            now_ms = queue.renew_claim(cursor, self._claimed.claim, LEASE_SECONDS, self._counts)
+        if now_ms is None:
+            raise JobEndedError("another worker has taken the task: this one was too slow to renew its lease")
+        jobs.renew_job(
+            self._services,
+            *self._name,
+            self._claimed.claim,
+            RenewJob(lease_seconds=LEASE_SECONDS, counts=dict(self._counts)),
+        )
+        self._quiet_until = find_quiet_end(self._task.policy, now_ms)
+
+
+class Worker:
+    """Does tasks of any lake, one at a time."""
+
+    def __init__(self, limits: WorkerLimits, log: Callable[[str], object] = lambda _: None) -> None:
+        self.stopped = threading.Event()
+        """Ends the task under way, which goes back to the queue."""
+        self._limits = limits
+        self._log = log
+        self._running: RunningTask | None = None
+
+    def abandon(self) -> None:
+        """Put the task under way back into the queue though it goes on; the process must end at once."""
+        running = self._running
+        if running is not None:
+            running.abandon()
+
+    def work(self, services: Services) -> bool:
+        """Take one task of a lake, and do it; return whether there was one. Raises UnavailableError."""
+        claim = uuid4()
+        with services.database.transaction() as cursor:
+            claimed = queue.claim_task(
+                cursor, claim, name_worker(), sorted(list_kinds()), self._limits.at_once, LEASE_SECONDS
+            )
+            names = None if claimed is None else queue.find_table(cursor, claimed.table_id)
+        if claimed is None:
+            return False
+        end = self._do(replace(services, caller=_CALLER), claimed, names)
+        with services.database.transaction() as cursor:
+            queue.finish_task(
+                cursor,
+                claim,
+                end.state,
+                None if end.message is None else end.message[:_MAX_MESSAGE_CHARS],
+                counts=end.outcome.counts if end.outcome else None,
+                until_ms=end.until_ms,
+                is_attempt=end.is_attempt,
+            )
+        return True
+
+    def _do(self, services: Services, claimed: ClaimedTask, names: tuple[str, str] | None) -> TaskEnd:
+        if names is None:
+            return TaskEnd("done", "the table is gone", is_attempt=False)
+        if claimed.attempts > MAX_ATTEMPTS:
+            return TaskEnd("failed", f"each of {MAX_ATTEMPTS} workers was killed at it")
+        policy = parse_policy(claimed.policies)
+        quiet = find_quiet_end(policy, claimed.now_ms)
+        if quiet is not None:
+            return TaskEnd("waiting", "quiet hours", until_ms=quiet, is_attempt=False)
+        task = UpkeepTask(
+            claimed.kind,
+            parse_schema_name(names[0]),
+            names[1],
+            claimed.why,
+            policy,
+            claimed.target_size,
+            claimed.where,
+            claimed.estimate,
+        )
+        self._log(f"{task}")
+        self._running = running = RunningTask(services, claimed, task, self._limits, self.stopped)
+        try:
+            outcome = running.run()
+            end = TaskEnd("done", outcome.message, outcome)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the queue must say so, and other tasks go on
+            end = explain_end(error, claimed, running.quiet_until_ms)
+        running.close(end)
+        self._running = None
+        self._log(f"{task.kind} {task.table}: {end.state}" + (f", {end.message}" if end.message else ""))
+        return end
+
+
+def explain_end(error: Exception, claimed: ClaimedTask, quiet_until_ms: int | None = None) -> TaskEnd:
+    """Say what becomes of a task that raised: it waits for another attempt, has failed, or is blocked."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, TaskStoppedError):
+        state: State = "queued" if quiet_until_ms is None else "waiting"
+        return TaskEnd(state, message, until_ms=quiet_until_ms, is_attempt=False)
+    if isinstance(error, JobHeldError):
+        return TaskEnd("waiting", message, until_ms=claimed.now_ms + _HELD_MS, is_attempt=False)
+    if isinstance(error, NoSuchTableError):
+        return TaskEnd("waiting", f"{message}: it was dropped or renamed meanwhile")
+    if isinstance(error, OSError) and error.errno in _FULL_DISK:
+        message = f"the disk of {name_worker()} is full: {message}"
+    if isinstance(error, CatalogError) and not isinstance(error, _PASSING):
+        return TaskEnd("blocked", message)
+    if not isinstance(error, (CatalogError, OSError, duckdb.Error)):
+        message = f"{type(error).__name__}: {message}"
+    if claimed.attempts >= MAX_ATTEMPTS:
+        return TaskEnd("failed", f"after {claimed.attempts} attempts: {message}")
+    return TaskEnd("waiting", message)
+
+
+def find_quiet_end(policy: MaintenancePolicy, now_ms: int) -> int | None:
+    """Find when the policy's quiet hours end that a moment is in; None if it is in none."""
+    return None if policy.quiet is None else policy.quiet.find_end(now_ms)
+
+
+def name_worker() -> str:
+    """Name this process: host and pid."""
+    return f"{socket.gethostname()}:{os.getpid()}"

@@ -1,0 +1,350 @@
+"""The queue of upkeep: what is due comes in once, is done once, and each fault leaves a state that says what it is."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from uuid import uuid4
+
+import duckdb
+import pytest
+
+from duckicelake.catalog.context.page import PageRequest
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.jobs import BeginJob, JobAnswer, begin_job, list_jobs
+from duckicelake.catalog.maintenance import table_statistics
+from duckicelake.catalog.tables import drop_table, rename_table
+from duckicelake.catalog.upkeep_tasks import TaskControl
+from duckicelake.errors import StoreDeniedError, TaskStoppedError, UnavailableError, UnsupportedError
+from duckicelake.iceberg.rest import RenameTableRequest
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.maintenance.policy import AUTOMATIC
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.upkeep import actions, queue
+from duckicelake.upkeep.planner import keeps_itself, plan_lake, request_tasks
+from duckicelake.upkeep.queue import QueuedTask, TaskFilter
+from duckicelake.upkeep.worker import MAINTENANCE_LEASE, MAX_ATTEMPTS, Worker, WorkerLimits
+from tests.support.client import NS, Client, duckdb_rows, set_properties
+from tests.support.waits import wait_until
+
+LIMITS = WorkerLimits(memory_bytes=256 * 1024**2, disk_bytes=1024**3, at_once=2)
+ALL = {AUTOMATIC: "flush,expire", "maintenance.flush.min-rows": "3"}
+
+
+@pytest.fixture
+def lake(client: Client, ducklake: duckdb.DuckDBPyConnection) -> Client:
+    """A lake that keeps itself, with a table whose rows are in Postgres."""
+    set_policies(client.services, ALL)
+    client.create()
+    insert(ducklake, 5)
+    return client
+
+
+def set_policies(services: Services, policies: dict[str, str]) -> None:
+    with services.database.transaction() as cursor:
+        queue.write_policies(cursor, policies)
+
+
+def insert(ducklake: duckdb.DuckDBPyConnection, rows: int) -> None:
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 1000)")
+    ducklake.execute(f"INSERT INTO lake.ns.t SELECT range, 'x' FROM range({rows})")
+
+
+def plan(services: Services) -> int | None:
+    return plan_lake(services, 0.001, is_forced=True)
+
+
+def tasks(services: Services) -> list[QueuedTask]:
+    with services.database.reading() as cursor:
+        return queue.list_tasks(cursor, TaskFilter(), None)
+
+
+def states(services: Services) -> dict[str, str]:
+    return {task.kind: task.state for task in tasks(services)}
+
+
+def only(services: Services) -> QueuedTask:
+    (found,) = tasks(services)
+    return found
+
+
+def jobs(services: Services) -> list[JobAnswer]:
+    return list(list_jobs(services, PageRequest()).items)
+
+
+def make_ready(services: Services) -> None:
+    """Let no task wait any longer."""
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_upkeep_task SET available = clock_timestamp()")
+
+
+def test_due_task_is_planned_done_and_in_the_history_and_comes_no_second_time(lake: Client) -> None:
+    services = lake.services
+    assert plan(services) == 1
+    assert plan(services) in (0, 1)
+    assert [(task.kind, task.state, task.table_name) for task in tasks(services)] == [("flush", "queued", "t")]
+    assert Worker(LIMITS).work(services)
+    assert not Worker(LIMITS).work(services)
+    assert (only(services).state, only(services).counts["rows in Postgres"]) == ("done", 5)
+    (job,) = jobs(services)
+    assert (job.kind, job.result, job.principal, job.lease) == ("flush", "done", "duckicelake", MAINTENANCE_LEASE)
+    assert "5 rows" in job.parameters["why"]
+    (found,) = table_statistics(services, PageRequest(), NS, "t").items
+    assert (found.inlined_rows, found.files) == (0, 1)
+    plan(services)
+    assert not Worker(LIMITS).work(services)
+
+
+def test_lake_without_the_policy_is_left_alone(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    set_policies(client.services, {})
+    client.create(properties=ALL)
+    insert(ducklake, 5)
+    assert not keeps_itself(client.services, {})
+    set_policies(client.services, {AUTOMATIC: "none"})
+    client.commit(set_properties(**{AUTOMATIC: "none"}))
+    plan(client.services)
+    assert tasks(client.services) == []
+
+
+def test_new_lake_flushes_and_compacts_alone_and_one_from_before_does_nothing(empty_database_url: str) -> None:
+    with closing(open_lake_database(empty_database_url, pool_size=1)) as database:
+        prepare_catalog(database, "/nowhere/")
+        with database.transaction() as cursor:
+            assert queue.read_policies(cursor) == {AUTOMATIC: "flush,compact"}
+            cursor.execute("DROP TABLE duckicelake_upkeep, duckicelake_upkeep_task")
+            cursor.execute("DELETE FROM duckicelake_migration WHERE number = 76")
+        prepare_catalog(database, "/nowhere/")
+        with database.reading() as cursor:
+            assert queue.read_policies(cursor) == {}
+
+
+def test_two_workers_never_do_one_table_at_once(lake: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, most = [], []
+    lock = threading.Lock()
+
+    def act(_: Services, task: UpkeepTask, __: TaskControl) -> TaskOutcome:
+        with lock:
+            under_way.append(task.kind)
+            most.append(len(under_way))
+        time.sleep(0.05)
+        with lock:
+            under_way.remove(task.kind)
+        return TaskOutcome("done")
+
+    use_action(monkeypatch, act, "flush", "expire")
+    queue_kinds(lake.services, "flush", "expire")
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda _: Worker(LIMITS).work(lake.services), range(4))]
+    make_ready(lake.services)
+    while Worker(LIMITS).work(lake.services):
+        pass
+    assert max(most) == 1
+    assert any(found)
+    assert states(lake.services) == {"flush": "done", "expire": "done"}
+
+
+def use_action(monkeypatch: pytest.MonkeyPatch, act: object, *kinds: str) -> None:
+    """Let workers do this for tasks of these kinds."""
+    monkeypatch.setattr(actions, "tried", act, raising=False)
+    for kind in kinds:
+        monkeypatch.setitem(actions.list_actions(), kind, "duckicelake.upkeep.actions:tried")
+
+
+def queue_kinds(services: Services, *kinds: str) -> None:
+    plan(services)
+    (task,) = tasks(services)
+    with services.database.transaction() as cursor:
+        for kind in kinds:
+            cursor.execute(
+                "INSERT INTO duckicelake_upkeep_task (table_id, kind, why, digest, target_size, estimate) "
+                "SELECT table_id, %(kind)s, 'a test', '', target_size, estimate FROM duckicelake_upkeep_task "
+                "WHERE task_id = %(id)s ON CONFLICT DO NOTHING",
+                {"kind": kind, "id": task.number},
+            )
+
+
+def test_table_that_spark_has_waits_until_that_has_ended(lake: Client) -> None:
+    plan(lake.services)
+    begin = BeginJob(id=uuid4(), kind="compact", lease=MAINTENANCE_LEASE, engine="Spark")
+    begin_job(lake.services, NS, "t", begin)
+    assert Worker(LIMITS).work(lake.services)
+    found = only(lake.services)
+    assert (found.state, found.attempts) == ("waiting", 0)
+    assert "is held by job" in str(found.message)
+    assert [job.kind for job in jobs(lake.services)] == ["compact"]
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "says"),
+    [
+        (UnavailableError("the store does not answer"), "waiting", "does not answer"),
+        (StoreDeniedError("the store refuses to write"), "waiting", "refuses to write"),
+        (OSError(28, "No space left on device"), "waiting", "is full"),
+        (UnsupportedError("columns", "variant can't be rewritten"), "blocked", "variant can't be rewritten"),
+        (TaskStoppedError("the worker stops"), "queued", "the worker stops"),
+        (ValueError("a bug"), "waiting", "ValueError: a bug"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_fault_leaves_a_state_that_says_what_it_is(
+    lake: Client, monkeypatch: pytest.MonkeyPatch, error: Exception, state: str, says: str
+) -> None:
+    def act(*_: object) -> TaskOutcome:
+        raise error
+
+    use_action(monkeypatch, act, "flush")
+    plan(lake.services)
+    assert Worker(LIMITS).work(lake.services)
+    found = only(lake.services)
+    assert found.state == state
+    assert says in str(found.message)
+    assert jobs(lake.services)[0].result == ("failed" if state == "blocked" else "skipped")
+    if state != "waiting":
+        return
+    assert found.available > found.changed
+    for _ in range(MAX_ATTEMPTS):
+        make_ready(lake.services)
+        Worker(LIMITS).work(lake.services)
+    assert only(lake.services).state == "failed"
+    assert says in str(only(lake.services).message)
+
+
+def test_task_whose_worker_was_killed_is_taken_by_another_and_by_no_third(lake: Client) -> None:
+    plan(lake.services)
+    with lake.services.database.transaction() as cursor:
+        dead = queue.claim_task(cursor, uuid4(), "gone", ["flush"], 1, 1)
+    assert dead is not None
+    assert not Worker(LIMITS).work(lake.services)
+    with lake.services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_upkeep_task SET lease_until = clock_timestamp() - interval '1 second'")
+    assert Worker(LIMITS).work(lake.services)
+    assert only(lake.services).state == "done"
+    with lake.services.database.transaction() as cursor:
+        assert queue.renew_claim(cursor, dead.claim, 30, {}) is None
+        assert not queue.finish_task(cursor, dead.claim, "failed", "late")
+    assert only(lake.services).state == "done"
+
+
+def test_task_that_kills_every_worker_fails(lake: Client) -> None:
+    plan(lake.services)
+    for _ in range(MAX_ATTEMPTS):
+        with lake.services.database.transaction() as cursor:
+            assert queue.claim_task(cursor, uuid4(), "gone", ["flush"], 1, 1) is not None
+            cursor.execute("UPDATE duckicelake_upkeep_task SET lease_until = clock_timestamp() - interval '1 second'")
+    assert Worker(LIMITS).work(lake.services)
+    assert only(lake.services).state == "failed"
+    assert "was killed" in str(only(lake.services).message)
+
+
+def test_stopped_task_goes_back_to_the_queue(lake: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, began = Worker(LIMITS), threading.Event()
+
+    def act(_: Services, __: UpkeepTask, control: TaskControl) -> TaskOutcome:
+        began.set()
+        while True:
+            control.check()
+            time.sleep(0.005)
+
+    use_action(monkeypatch, act, "flush")
+    plan(lake.services)
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(worker.work, lake.services)
+        assert began.wait(10)
+        worker.stopped.set()
+        assert working.result(10)
+    assert (only(lake.services).state, only(lake.services).attempts) == ("queued", 0)
+    assert jobs(lake.services)[0].result == "skipped"
+
+
+def test_dropped_and_renamed_tables(lake: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    plan(lake.services)
+    request = {"source": {"namespace": NS, "name": "t"}, "destination": {"namespace": NS, "name": "renamed"}}
+    rename_table(lake.services, RenameTableRequest.model_validate(request))
+    assert only(lake.services).table_name == "renamed"
+    assert Worker(LIMITS).work(lake.services)
+    assert only(lake.services).state == "done"
+    assert jobs(lake.services)[0].table == "renamed"
+    ducklake.execute("INSERT INTO lake.ns.renamed SELECT range, 'x' FROM range(7)")
+    plan(lake.services)
+    assert only(lake.services).state == "queued"
+    drop_table(lake.services, NS, "renamed", purge=False)
+    assert Worker(LIMITS).work(lake.services)
+    assert tasks(lake.services) == []
+    plan(lake.services)
+    with lake.services.database.reading() as cursor:
+        assert cursor.execute("SELECT state, message FROM duckicelake_upkeep_task").fetchall() == [
+            ("done", "the table is gone")
+        ]
+
+
+def test_wrong_policy_blocks_the_table_until_it_is_right(lake: Client) -> None:
+    lake.commit(set_properties(**{"maintenance.flush.min-row": "5"}))
+    plan(lake.services)
+    assert states(lake.services) == {"policy": "blocked"}
+    assert "did you mean maintenance.flush.min-rows?" in str(only(lake.services).message)
+    removal = {"action": "remove-properties", "removals": ["maintenance.flush.min-row"]}
+    lake.commit({"requirements": [], "updates": [removal]})
+    plan(lake.services)
+    assert states(lake.services) == {"flush": "queued"}
+
+
+def test_quiet_hours_keep_a_task_waiting_until_they_end(lake: Client) -> None:
+    set_policies(lake.services, ALL | {"maintenance.quiet-hours": "00:00-23:59 Pacific/Kiritimati"})
+    plan(lake.services)
+    Worker(LIMITS).work(lake.services)
+    found = only(lake.services)
+    if found.state == "waiting":  # but for one minute of the day
+        assert (found.message, found.attempts) == ("quiet hours", 0)
+        assert found.available > found.changed
+
+
+def test_request_needs_no_policy_and_repeats_what_is_done(lake: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    set_policies(lake.services, {"maintenance.flush.min-rows": "3"})
+    assert [item.task.kind for item in request_tasks(lake.services, NS, "t", ("flush",))] == ["flush"]
+    plan(lake.services)
+    assert [task.requested_by for task in tasks(lake.services)] == [lake.services.caller.principal.name]
+    assert Worker(LIMITS).work(lake.services)
+    insert(ducklake, 4)
+    assert len(request_tasks(lake.services, NS, "t", ("flush",))) == 1
+    assert Worker(LIMITS).work(lake.services)
+    assert len(jobs(lake.services)) == 2
+
+
+def test_one_of_many_processes_plans(lake: Client) -> None:
+    def try_to_plan(_: int) -> int | None:
+        return plan_lake(lake.services, 60)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(try_to_plan, range(4))]
+    assert sorted(count is None for count in found) == [False, True, True, True]
+    assert len(tasks(lake.services)) == 1
+
+
+def test_heartbeat_reports_how_far_a_task_is(lake: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def act(_: Services, __: UpkeepTask, control: TaskControl) -> TaskOutcome:
+        control.report({"files": 3})
+        assert go_on.wait(20)
+        return TaskOutcome("done", None, (), {"files": 4})
+
+    use_action(monkeypatch, act, "flush")
+    monkeypatch.setattr("duckicelake.upkeep.worker._HEARTBEATS", 3000)
+    plan(lake.services)
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(Worker(LIMITS).work, lake.services)
+        wait_until(lambda: only(lake.services).counts == {"files": 3})
+        assert only(lake.services).state == "running"
+        go_on.set()
+        assert working.result(20)
+    assert only(lake.services).counts == {"files": 4}
+
+
+def test_rows_are_the_same_after_upkeep(lake: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    before = duckdb_rows(ducklake)
+    plan(lake.services)
+    while Worker(replace(LIMITS, at_once=1)).work(lake.services):
+        pass
+    assert duckdb_rows(ducklake) == before
