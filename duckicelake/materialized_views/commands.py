@@ -1,4 +1,4 @@
-"""`duckicelake materialized-view`: create, refresh, list, show and drop materialized views."""
+"""`duckicelake materialized-view`: create, refresh, list, show, schedule and drop materialized views."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
 from duckicelake.cli.console.command import DATA, JsonOption, make_group
-from duckicelake.cli.console.terminal import print_json, print_rows
+from duckicelake.cli.console.terminal import parse_age, print_json, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,10 @@ _SECONDS: Final = 3660.0
 ViewArgument = Annotated[
     str, typer.Argument(help="The materialized view, as sales.by_region.", autocompletion=complete_names)
 ]
+EveryOption = Annotated[
+    str | None, typer.Option("--every", help="Refresh it so often, as 15m or 1d (default: not by the clock).")
+]
+ChangeOption = Annotated[bool, typer.Option("--on-change", help="Refresh it once a source has changed.")]
 
 
 def create_view(
@@ -30,6 +34,8 @@ def create_view(
     namespace: Annotated[
         str, typer.Option(help="Namespace of tables that are named without one (default: the view's).")
     ] = "",
+    every: EveryOption = None,
+    on_change: ChangeOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a materialized view of a query, with its first contents.
@@ -43,6 +49,7 @@ def create_view(
         "name": own,
         "query": sys.stdin.read() if query == "-" else query,
         **({"default-namespace": list(parse_name(namespace))} if namespace else {}),
+        **_build_schedule(every, on_change),
     }
     made = lake.client.change("POST", _build_path(lake, levels), body, seconds=_SECONDS)
     _report(made, f"created {name}", as_json=as_json)
@@ -86,6 +93,7 @@ def show_view(lake: Lake, name: ViewArgument, as_json: JsonOption = False) -> No
     facts = {
         "query": view["query"],
         "definer": view["definer"],
+        "refreshed": _describe_schedule(view),
         "fresh as of": f"{_format_time(view['fresh-as-of'])}, DuckLake's snapshot {view['ducklake-snapshot-id']}",
         "sources": ", ".join(_describe_source(source) for source in view["sources"]),
         "last refresh": f"{_format_time(view['refreshed'])}, {view['mode']}: {view['reason']}",
@@ -95,6 +103,12 @@ def show_view(lake: Lake, name: ViewArgument, as_json: JsonOption = False) -> No
     for fact, text in facts.items():
         if text:
             typer.echo(f"{fact}: {text}")
+
+
+def schedule_view(lake: Lake, name: ViewArgument, every: EveryOption = None, on_change: ChangeOption = False) -> None:
+    """Set when a materialized view is refreshed by itself; without options: never."""
+    view = lake.client.change("POST", _find_path(lake, name), _build_schedule(every, on_change))
+    typer.echo(f"{name} is refreshed {_describe_schedule(view)}")
 
 
 def drop_view(lake: Lake, name: ViewArgument) -> None:
@@ -115,6 +129,11 @@ def _find_path(lake: Lake, name: str, *segments: str) -> str:
 
     namespace, own = parse_table(name)
     return _build_path(lake, namespace, encode_segment(own), *segments)
+
+
+def _build_schedule(every: str | None, on_change: bool) -> dict[str, Any]:
+    seconds = None if every is None else int(parse_age(every).total_seconds())
+    return {**({} if seconds is None else {"refresh-every": seconds}), "refresh-on-change": on_change}
 
 
 def _report(view: Any, what: str, *, as_json: bool) -> None:
@@ -143,6 +162,12 @@ def _describe_source(source: Any) -> str:
     )
 
 
+def _describe_schedule(view: Any) -> str:
+    every = view.get("refresh-every")
+    ways = [*([] if every is None else [f"every {every} s"]), *(["on change"] if view["refresh-on-change"] else [])]
+    return " and ".join(ways) or "on request"
+
+
 def _format_time(time: str) -> str:
     return time[:19].replace("T", " ")
 
@@ -150,15 +175,20 @@ def _format_time(time: str) -> str:
 app: Final = make_group("materialized-view", "Create, refresh and look at materialized views.", panel=DATA)
 _CREATE: Final = (
     "duckicelake materialized-view create sales.by_region 'SELECT region, count(*) AS n FROM orders GROUP BY ALL'",
-    "duckicelake materialized-view create sales.large 'FROM orders WHERE amount > 1000'",
+    "duckicelake materialized-view create sales.large 'FROM orders WHERE amount > 1000' --every 15m --on-change",
 )
 _REFRESH: Final = (
     "duckicelake materialized-view refresh sales.by_region",
     "duckicelake materialized-view refresh sales.by_region --whole --json",
 )
 _LIST: Final = ("duckicelake materialized-view list", "duckicelake materialized-view list sales --json")
+_SCHEDULE: Final = (
+    "duckicelake materialized-view schedule sales.by_region --every 1h",
+    "duckicelake materialized-view schedule sales.by_region",
+)
 add_catalog_command(app, create_view, *_CREATE, name="create")
 add_catalog_command(app, refresh_view, *_REFRESH, name="refresh")
 add_catalog_command(app, list_views, *_LIST, name="list")
 add_catalog_command(app, show_view, "duckicelake materialized-view show sales.by_region", name="show")
+add_catalog_command(app, schedule_view, *_SCHEDULE, name="schedule")
 add_catalog_command(app, drop_view, "duckicelake materialized-view drop sales.by_region", name="drop")

@@ -2,11 +2,12 @@
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Final
 
 import duckdb
@@ -19,7 +20,7 @@ from duckicelake.bridge.values.statistics import LakeMetrics
 from duckicelake.bridge.values.types import build_field_ids, quote_identifier
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload, build_snapshot
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent, ManifestContent
 from duckicelake.iceberg.schema import Schema
@@ -34,6 +35,7 @@ from duckicelake.sql_dialects.placeholders import DUCKDB, cast_query, format_typ
 
 _WORKER: Final = Path(__file__).with_name("worker.py")
 _FILE_BYTES: Final = 128 * 1024 * 1024
+_CHECK_SECONDS: Final = 1.0
 HOLE: Final = "\0"
 """In the place of a query in SQL around it."""
 WrittenFile = tuple[Path, int, int, Any]
@@ -106,16 +108,53 @@ class ContentProcess:
 
 
 @contextmanager
-def open_process(services: Services, limits: QueryLimits) -> Iterator[ContentProcess]:
-    """Start a process for the definer of the services, which ends with the block."""
+def open_process(
+    services: Services, limits: QueryLimits, check: Callable[[], None] | None = None
+) -> Iterator[ContentProcess]:
+    """Start a process for the definer of the services, which ends with the block.
+
+    check: raises once the work is to stop; it is called every second, and its error ends the block's.
+    """
     order = build_open_order(services, is_restricted=False)
     order = replace(order, settings={**order.settings, "preserve_insertion_order": False})
     process = QueryProcess(_WORKER)
+    watch = _StopWatch(process, check) if check is not None else None
     try:
         process.open(order, limits)
         yield ContentProcess(process, limits)
+    except UnavailableError as error:
+        if watch is not None and watch.reason is not None:
+            raise watch.reason from error
+        raise
     finally:
+        if watch is not None:
+            watch.end()
         process.kill()
+
+
+class _StopWatch:
+    """Kills a process once its work is to stop. reason: the error that says why."""
+
+    def __init__(self, process: QueryProcess, check: Callable[[], None]) -> None:
+        self.reason: Exception | None = None
+        self._process, self._check = process, check
+        self._ended = Event()
+        self._thread = Thread(target=self._watch, name="refresh-watch", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the watch."""
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_CHECK_SECONDS):
+            try:
+                self._check()
+            except Exception as error:  # noqa: BLE001 - whoever works is given it
+                self.reason = error
+                self._process.kill()
+                return
 
 
 def build_schema(fields: Sequence[tuple[str, str]]) -> Schema:

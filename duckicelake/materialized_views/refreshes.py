@@ -1,7 +1,7 @@
 """Refresh materialized views: read all sources at one snapshot, write what is new, record both in one transaction."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +24,8 @@ from duckicelake.errors import (
     ForbiddenError,
     InvalidRequestError,
     NoSuchTableError,
+    TaskStoppedError,
+    UnavailableError,
     UnsupportedError,
 )
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
@@ -207,9 +209,17 @@ class _Refresh:
 
 
 def refresh_view(
-    services: Services, namespace: Namespace, name: str, *, is_whole: bool = False, limits: QueryLimits | None = None
+    services: Services,
+    namespace: Namespace,
+    name: str,
+    *,
+    is_whole: bool = False,
+    limits: QueryLimits | None = None,
+    check: Callable[[], None] | None = None,
 ) -> MaterializedView:
-    """Bring a view up to date; return it as it is then. services: for who asks. limits: None: those of queries.
+    """Bring a view up to date; return it as it is then.
+
+    services: for who asks. limits: None: those of queries. check: raises once the refresh is to stop.
 
     The contents stay as they are, and the view says why, if anything fails.
 
@@ -230,7 +240,7 @@ def refresh_view(
         with _note_failure(services, view):
             reader = act_as_definer(services, view.definer)
             table = load_current_table(replace(services, caller=SERVER_CALLER), view.namespace, view.name)
-            with open_process(reader, choose_limits(services, limits)) as process:
+            with open_process(reader, choose_limits(services, limits), check) as process:
                 _Refresh(services, reader, view, table, is_whole, began).run(process)
     return find_view(services, namespace, name)
 
@@ -249,6 +259,8 @@ def _note_failure(services: Services, view: MaterializedView) -> Iterator[None]:
     """Record why a refresh fails, for who looks at the view."""
     try:
         yield
+    except TaskStoppedError:
+        raise  # it goes on later
     except Exception as error:
         text = str(error) if isinstance(error, CatalogError) else f"Internal error: {type(error).__name__}"
         with suppress(CatalogError), services.database.transaction() as cursor:
@@ -268,7 +280,9 @@ def choose_limits(services: Services, limits: QueryLimits | None = None) -> Quer
 def act_as_definer(services: Services, definer: Definer) -> Services:
     """Return the services with the definer's rights of now. Raises ForbiddenError for one that is gone or disabled."""
     principal = Principal(definer.name, build_grants(definer.scopes), definer.groups)
-    if services.rights is not None and definer.principal_id is not None:
+    if definer.principal_id is not None:
+        if services.rights is None:
+            raise UnavailableError("This process doesn't know the rights of principals: refresh the view by the server")
         with services.rights.registry.statement(only_reads=True) as cursor:
             row = principals.find_principal_by_id(cursor, definer.principal_id)
         if row is None or row.is_disabled:

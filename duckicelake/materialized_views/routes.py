@@ -1,4 +1,4 @@
-"""The routes of materialized views: create, list, look at, refresh, drop."""
+"""The routes of materialized views: create, list, look at, schedule, refresh, drop."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +35,7 @@ _LAKE_PATH: Final = "/v1/materialized-views"
 _LIST_PATH: Final = "/v1/namespaces/{namespace}/materialized-views"
 _VIEW_PATH: Final = f"{_LIST_PATH}/{{table}}"
 _REFRESH_PATH: Final = f"{_VIEW_PATH}/refresh"
+Seconds = Annotated[int, Field(ge=10, le=366 * 24 * 3600)]
 _MAX_REFRESHES: Final = 2
 """Refreshes that requests wait for at once; each has a process of its own, and its memory."""
 _slots: Final = BoundedSemaphore(_MAX_REFRESHES)
@@ -44,13 +45,22 @@ router = APIRouter(tags=["materialized views"], responses=RESPONSES, route_class
 class CreateMaterializedViewRequest(StrictRequest):
     """A materialized view to make. default_namespace: where tables are looked up that the query names without one.
 
-    properties: of its table.
+    refresh_every: seconds. refresh_on_change: refresh once a source has changed. properties: of its table.
     """
 
     name: TableNameField
     query: Annotated[str, Field(min_length=1, max_length=1024 * 1024)]
     default_namespace: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    refresh_every: Seconds | None = None
+    refresh_on_change: bool = False
     properties: dict[str, str] = Field(default_factory=dict)
+
+
+class ScheduleRequest(StrictRequest):
+    """When a view is refreshed by itself: every so many seconds, once a source has changed, both, or never."""
+
+    refresh_every: Seconds | None = None
+    refresh_on_change: bool = False
 
 
 class RefreshRequest(StrictRequest):
@@ -87,6 +97,8 @@ class MaterializedViewInfo(SpecModel):
     default_namespace: tuple[str, ...]
     definer: str
     created: datetime
+    refresh_every: int | None = None
+    refresh_on_change: bool
     fresh_as_of: datetime
     ducklake_snapshot_id: Long
     sources: tuple[SourceInfo, ...]
@@ -128,7 +140,7 @@ def create_materialized_view(services: KeyedServices, namespace: NamespacePath, 
         namespace,
         request.name,
         MaterializedQuery(request.query, default, {}),
-        Schedule(),
+        Schedule(request.refresh_every, request.refresh_on_change),
         request.properties,
     )
     with _take_slot():
@@ -139,6 +151,16 @@ def create_materialized_view(services: KeyedServices, namespace: NamespacePath, 
 def load_materialized_view(services: AppServices, namespace: NamespacePath, table: TablePath) -> MaterializedViewInfo:
     """Say what a materialized view shows, how fresh it is, and what its last refresh did."""
     return build_info(refreshes.find_view(services, namespace, table))
+
+
+@router.post(_VIEW_PATH, openapi_extra=describe_body(ScheduleRequest), response_model_exclude_none=True)
+def schedule_materialized_view(
+    services: KeyedServices, namespace: NamespacePath, table: TablePath, body: Body
+) -> MaterializedViewInfo:
+    """Set when a materialized view is refreshed by itself."""
+    request = parse_body(ScheduleRequest, body)
+    schedule = Schedule(request.refresh_every, request.refresh_on_change)
+    return build_info(views.schedule_view(services, namespace, table, schedule))
 
 
 @router.post(_REFRESH_PATH, openapi_extra=describe_body(RefreshRequest), response_model_exclude_none=True)
@@ -200,6 +222,8 @@ def build_info(view: MaterializedView) -> MaterializedViewInfo:
         default_namespace=view.query.namespace,
         definer=view.definer.name,
         created=view.created,
+        refresh_every=view.schedule.every_seconds,
+        refresh_on_change=view.schedule.on_change,
         fresh_as_of=last.fresh_as_of,
         ducklake_snapshot_id=last.snapshot_id,
         sources=tuple(sources),
@@ -221,7 +245,8 @@ _NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", _LIST_PATH): InPath((READ,)),
     ("POST", _LIST_PATH): InPath((WRITE,), Privilege.CREATE),
     ("GET", _VIEW_PATH): _READER,
+    ("POST", _VIEW_PATH): InPath((WRITE,), Privilege.ALTER),
     ("POST", _REFRESH_PATH): _WRITER,
     ("DELETE", _VIEW_PATH): InPath((WRITE,), Privilege.DROP),
 }
-ROUTES: Final = FeatureRoutes((router,), _NEEDS, (CreateMaterializedViewRequest, RefreshRequest))
+ROUTES: Final = FeatureRoutes((router,), _NEEDS, (CreateMaterializedViewRequest, ScheduleRequest, RefreshRequest))

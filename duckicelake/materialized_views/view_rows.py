@@ -198,6 +198,26 @@ def note_failure(cursor: Transaction, table_id: int, error: str) -> None:
     cursor.execute(_SQL.note_failure, {"table_id": table_id, "error": kept})
 
 
+def change_schedule(cursor: Transaction, table_id: int, schedule: Schedule) -> None:
+    """Set when a view is refreshed by itself."""
+    cursor.execute(_SQL.change_schedule, {"table_id": table_id, **asdict(schedule)})
+
+
+def read_due(cursor: Transaction, change_seconds: float, failure_seconds: float) -> list[tuple[Namespace, str, str]]:
+    """Read namespace and name of the views that are to be refreshed by themselves now, each with the reason.
+
+    change_seconds: how old a change of a source is at least. failure_seconds: how long one that failed is left alone.
+    """
+    parameters = {"change_seconds": change_seconds, "failure_seconds": failure_seconds}
+    rows = cursor.execute(_SQL.due, parameters).fetchall()
+    return [(parse_schema_name(schema), name, why) for schema, name, why in rows]
+
+
+def skip_unchanged(cursor: Transaction, snapshots: int) -> None:
+    """Record that views more snapshots behind than this are fresh, where nothing since concerns them."""
+    cursor.execute(_SQL.skip_unchanged, {"snapshots": snapshots})
+
+
 @contextmanager
 def hold_lease(cursor: Transaction, table_id: int) -> Iterator[bool]:
     """Try to take the right to refresh a view for this session, without a transaction; yield whether it is taken."""

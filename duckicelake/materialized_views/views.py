@@ -1,4 +1,4 @@
-"""Create, list and drop materialized views."""
+"""Create, list, schedule and drop materialized views."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -200,6 +200,19 @@ def list_views(services: Services, namespace: Namespace | None, page: PageReques
     cut = cut_page(found, page, lambda view: f"{to_schema_name(view.namespace)}{_SEPARATOR}{view.name}")
     seen = (view for view in cut.items if principal.may(Capability.READ, view.namespace, view.name))
     return replace(cut, items=tuple(seen))
+
+
+def schedule_view(services: Services, namespace: Namespace, name: str, schedule: Schedule) -> MaterializedView:
+    """Set when a view is refreshed by itself. NoSuchTableError."""
+    view = find_view(services, namespace, name)
+
+    def act() -> None:
+        with services.database.transaction() as cursor:
+            view_rows.change_schedule(cursor, view.table_id, schedule)
+            services.settle(cursor, [build_touched(namespace, name)])
+
+    services.run_once(act, lambda _: None)
+    return find_view(services, namespace, name)
 
 
 def drop_view(services: Services, namespace: Namespace, name: str, *, purge: bool) -> None:

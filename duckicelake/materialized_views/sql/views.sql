@@ -32,6 +32,10 @@ WHERE table_id = %(table_id)s AND refreshes = %(refreshes)s;
 UPDATE duckicelake_materialized_view SET error = %(error)s, failed_at = clock_timestamp()
 WHERE table_id = %(table_id)s;
 
+-- change_schedule: when it is refreshed by itself
+UPDATE duckicelake_materialized_view SET every_seconds = %(every_seconds)s, on_change = %(on_change)s
+WHERE table_id = %(table_id)s;
+
 -- take_lease: whether this session may refresh a view
 SELECT pg_try_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s);
 
@@ -52,3 +56,41 @@ WHERE t.table_id = %(table_id)s
 SELECT s.schema_name, v.view_name
 FROM ducklake_view v JOIN duckicelake_schemas() s ON s.schema_id = v.schema_id AND s.end_snapshot IS NULL
 WHERE v.view_id = %(view_id)s AND v.end_snapshot IS NULL;
+
+-- due: live views that are to be refreshed by themselves, and why. What failed is tried again after some minutes; and a
+-- source that changes on and on counts once its first change is old enough
+WITH live AS (
+    SELECT v.*, n.schema_name AS own_schema, t.table_name,
+           '(inserted_into_table|deleted_from_table|altered_table|dropped_table|inlined_insert|inlined_delete'
+           '|altered_view|dropped_view):('
+           || (SELECT string_agg(s ->> 'object_id', '|') FROM json_array_elements(v.sources) s) || ')(,|$)' AS pattern
+    FROM duckicelake_materialized_view v
+    JOIN ducklake_table t ON t.table_id = v.table_id AND t.end_snapshot IS NULL
+    JOIN duckicelake_schemas() n ON n.schema_id = t.schema_id AND n.end_snapshot IS NULL
+    WHERE v.every_seconds IS NOT NULL OR v.on_change
+)
+SELECT own_schema, table_name,
+       CASE WHEN refreshed + make_interval(secs => every_seconds) <= clock_timestamp()
+            THEN format('it is refreshed every %%s s', every_seconds) ELSE 'a source has changed' END
+FROM live
+WHERE (failed_at IS NULL OR failed_at < clock_timestamp() - make_interval(secs => %(failure_seconds)s))
+  AND (refreshed + make_interval(secs => every_seconds) <= clock_timestamp()
+       OR (on_change AND EXISTS (
+           SELECT FROM ducklake_snapshot JOIN ducklake_snapshot_changes c USING (snapshot_id)
+           WHERE snapshot_id > live.snapshot_id AND c.changes_made ~ live.pattern
+             AND snapshot_time <= clock_timestamp() - make_interval(secs => %(change_seconds)s))))
+ORDER BY own_schema, table_name;
+
+-- skip_unchanged: views far behind that nothing since concerns are as fresh as the newest snapshot, so that what is looked
+-- through for changes stays short
+UPDATE duckicelake_materialized_view v
+SET snapshot_id = newest.snapshot_id, fresh_as_of = newest.snapshot_time
+FROM (SELECT snapshot_id, snapshot_time FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1) newest
+WHERE v.on_change AND v.error IS NULL AND newest.snapshot_id - v.snapshot_id > %(snapshots)s
+  AND NOT EXISTS (
+      SELECT FROM generate_series(v.snapshot_id + 1, newest.snapshot_id) since (id)
+      LEFT JOIN ducklake_snapshot_changes c ON c.snapshot_id = since.id
+      WHERE since.id <> v.own_snapshot_id AND (
+          c.snapshot_id IS NULL OR c.changes_made ~ 'created_|dropped_' OR c.changes_made ~ (
+          ':(' || (SELECT string_agg(s ->> 'object_id', '|') FROM json_array_elements(v.sources) s)
+          || '|' || v.table_id || ')(,|$)'));

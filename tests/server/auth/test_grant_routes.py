@@ -67,6 +67,7 @@ ON_OBJECT: dict[str, set[str]] = {
     f"GET {TABLE}": READS,
     f"HEAD {TABLE}": ANY,
     f"GET {MATERIALIZED}/{{table}}": READS,
+    f"POST {MATERIALIZED}/{{table}}": ALTERS,
     f"POST {MATERIALIZED}/{{table}}/refresh": {"update"} | OWNER,
     f"DELETE {MATERIALIZED}/{{table}}": DROPS,
     f"POST {TABLE}": COMMITS,

@@ -121,6 +121,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"GET {MATERIALIZED}": (READERS, 200),
     f"POST {MATERIALIZED}": (WRITERS, 400),
     f"GET {MATERIALIZED}/{{table}}": (READERS, 404),
+    f"POST {MATERIALIZED}/{{table}}": (WRITERS, 404),
     f"POST {MATERIALIZED}/{{table}}/refresh": (WRITERS, 404),
     f"DELETE {MATERIALIZED}/{{table}}": (WRITERS, 404),
     "GET /management/v1/server": ({"root"}, 200),
@@ -271,6 +272,7 @@ def commits(*names: tuple[list[str], str]) -> Any:
 
 
 BODIES: dict[str, Any] = {
+    f"POST {MATERIALIZED}/{{table}}": {},
     f"POST {MATERIALIZED}/{{table}}/refresh": {},
     "POST /management/v1/column-tags": {},
     "POST /management/v1/principals/{principal}": {},

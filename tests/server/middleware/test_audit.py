@@ -40,7 +40,8 @@ AUDITED = {
     *("create_own_token", "rotate_own_token", "revoke_own_token"),
     *("create_storage_profile", "drop_storage_profile", "apply_governance"),
     *("open_duckdb_login", "close_duckdb_login"),
-    *("create_materialized_view", "refresh_materialized_view", "drop_materialized_view"),
+    *("create_materialized_view", "schedule_materialized_view"),
+    *("refresh_materialized_view", "drop_materialized_view"),
 }
 NAMESPACES = "/v1/namespaces"
 TABLES = f"{NAMESPACES}/ns/tables"

@@ -1,0 +1,130 @@
+"""Views that are refreshed by themselves: which are due, and what a task of the upkeep does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from duckicelake.errors import InvalidRequestError, TaskStoppedError
+from duckicelake.materialized_views import contents, upkeep
+from duckicelake.materialized_views.contents import ContentProcess
+from duckicelake.materialized_views.view_rows import Schedule
+from duckicelake.materialized_views.views import schedule_view
+from tests.materialized_views.conftest import Views
+
+
+@dataclass
+class Control:
+    """The control of a task: it stops once a test says so."""
+
+    scratch: Path
+    is_stopped: bool = False
+    memory_bytes: int = 256 * 1024**2
+    scratch_bytes: int = 256 * 1024**2
+
+    def check(self) -> None:
+        if self.is_stopped:
+            raise TaskStoppedError("the worker stops")
+
+    def report(self, counts: Mapping[str, int]) -> None:
+        """Nothing looks at it."""
+
+
+@pytest.fixture
+def views(views: Views, monkeypatch: pytest.MonkeyPatch) -> Views:
+    monkeypatch.setattr(upkeep, "CHANGE_SECONDS", 0.0)
+    views.lake.run("CREATE TABLE t (k INT)", "INSERT INTO t VALUES (1)", "CREATE TABLE u (k INT)")
+    views.create("mv", "SELECT k FROM {t}")
+    return views
+
+
+def schedule(views: Views, every: int | None = None, *, on_change: bool = False) -> None:
+    schedule_view(views.services, ("main",), "mv", Schedule(every, on_change))
+
+
+def age(views: Views, column: str, seconds: int) -> None:
+    with views.services.database.transaction() as cursor:
+        cursor.execute(f"UPDATE duckicelake_materialized_view SET {column} = {column} - interval '{seconds} seconds'")
+
+
+def test_view_is_due_by_its_schedule(views: Views) -> None:
+    assert not upkeep.find_due(views.services)
+    schedule(views, 3600)
+    assert not upkeep.find_due(views.services)
+    age(views, "refreshed", 3700)
+    (task,) = upkeep.find_due(views.services)
+    assert (task.kind, task.table, task.why) == ("refresh", "mv", "it is refreshed every 3600 s")
+    schedule(views)
+    assert not upkeep.find_due(views.services)
+
+
+def test_view_is_due_once_a_source_has_changed(views: Views, tmp_path: Path) -> None:
+    schedule(views, on_change=True)
+    views.lake.run("INSERT INTO u VALUES (1)")
+    assert not upkeep.find_due(views.services)
+    views.lake.run("INSERT INTO t VALUES (2)")
+    (task,) = upkeep.find_due(views.services)
+    outcome = upkeep.run_refresh(views.services, task, Control(tmp_path))
+    assert (outcome.result, outcome.counts) == ("done", {"rows written": 1})
+    assert not upkeep.find_due(views.services)
+    views.lake.run("CALL ducklake_flush_inlined_data('lake')")
+    assert not upkeep.find_due(views.services)
+
+
+def test_changes_wait_for_others(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "CHANGE_SECONDS", 3600.0)
+    schedule(views, on_change=True)
+    views.lake.run("INSERT INTO t VALUES (2)")
+    assert not upkeep.find_due(views.services)
+
+
+def test_refresh_that_failed_is_left_alone_for_a_while(views: Views, tmp_path: Path) -> None:
+    schedule(views, on_change=True)
+    views.lake.run("ALTER TABLE t RENAME COLUMN k TO l")
+    (task,) = upkeep.find_due(views.services)
+    with pytest.raises(InvalidRequestError):
+        upkeep.run_refresh(views.services, task, Control(tmp_path))
+    assert not upkeep.find_due(views.services)
+    age(views, "failed_at", 400)
+    assert upkeep.find_due(views.services)
+
+
+def test_task_that_is_stopped_goes_on_later(views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "_CHECK_SECONDS", 0.02)
+    schedule(views, on_change=True)
+    views.lake.run("INSERT INTO t SELECT i FROM range(2000) r(i)")
+    control, describe = Control(tmp_path), ContentProcess.describe
+
+    def stop(self: ContentProcess, tree: object) -> object:
+        control.is_stopped = True
+        while self.process.is_alive:
+            sleep(0.01)
+        return describe(self, tree)
+
+    monkeypatch.setattr(ContentProcess, "describe", stop)
+    (task,) = upkeep.find_due(views.services)
+    with pytest.raises(TaskStoppedError, match="the worker stops"):
+        upkeep.run_refresh(views.services, task, control)
+    monkeypatch.undo()
+    assert views.find("mv").error is None
+    upkeep.run_refresh(views.services, task, Control(tmp_path))
+    views.assert_exact("mv", "SELECT k FROM {t}")
+
+
+def test_views_that_nothing_concerns_do_not_fall_behind(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_MAX_SNAPSHOTS", 3)
+    schedule(views, on_change=True)
+    before = views.find("mv").last.snapshot_id
+    for number in range(5):
+        views.lake.run(f"INSERT INTO u VALUES ({number})")
+    upkeep.find_due(views.services)
+    after = views.find("mv").last.snapshot_id
+    assert after == before + 6  # its own, and five of `u`
+    for number in range(5):
+        views.lake.run(f"INSERT INTO t VALUES ({number})")
+    assert upkeep.find_due(views.services)
+    assert views.find("mv").last.snapshot_id == after
+    views.refresh("mv")
+    views.assert_exact("mv", "SELECT k FROM {t}")
