@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "materialized_views": {
         "errors", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "catalog", "server", "cli", "client",
-        "features", "query", "rest",
+        "features", "maintenance", "query", "rest",
     },
     "mcp": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.doctor", "catalog", "changelog", "server", "cli", "client",

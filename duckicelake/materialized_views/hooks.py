@@ -1,4 +1,4 @@
-"""What materialized views add to the core: routes and commands."""
+"""What materialized views add to the core: routes, commands, and refreshes as tasks of the upkeep."""
 
 from typing import Final
 
@@ -9,4 +9,5 @@ FEATURE: Final = Feature(
     needs=("query",),
     routes="duckicelake.materialized_views.routes:ROUTES",
     commands="duckicelake.materialized_views.commands:app",
+    upkeep_source="duckicelake.materialized_views.upkeep:UPKEEP_SOURCE",
 )

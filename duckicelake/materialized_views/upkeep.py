@@ -30,7 +30,7 @@ def find_due(services: Services) -> Sequence[UpkeepTask]:
 
 
 def run_refresh(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
-    """Refresh the view of a task; raises what `refresh_view` does, and TaskStoppedError."""
+    """Run the refresh of a task; raises what `refresh_view` does, and TaskStoppedError."""
     control.check()
     limits = QueryLimits(1, control.memory_bytes, control.scratch_bytes, REFRESH_SECONDS, 0)
     view = refresh_view(services, task.namespace, task.table, limits=limits, check=control.check)

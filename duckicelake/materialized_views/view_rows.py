@@ -231,7 +231,7 @@ def hold_lease(cursor: Transaction, table_id: int) -> Iterator[bool]:
 
 
 def read_newest_snapshot(cursor: Transaction) -> tuple[int, datetime]:
-    """Read the id of DuckLake's newest snapshot, and its time."""
+    """Read the id of DuckLake's newest snapshot, and the time at which it is that."""
     ((snapshot_id, time),) = cursor.execute(_SQL.newest).fetchall()
     return int(snapshot_id), time
 

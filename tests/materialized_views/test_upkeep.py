@@ -7,11 +7,15 @@ from time import sleep
 
 import pytest
 
+from duckicelake.catalog.context.page import PageRequest
+from duckicelake.catalog.jobs import list_jobs
 from duckicelake.errors import InvalidRequestError, TaskStoppedError
 from duckicelake.materialized_views import contents, upkeep
 from duckicelake.materialized_views.contents import ContentProcess
 from duckicelake.materialized_views.view_rows import Schedule
 from duckicelake.materialized_views.views import schedule_view
+from duckicelake.upkeep.planner import plan_sources
+from duckicelake.upkeep.worker import Worker, WorkerLimits
 from tests.materialized_views.conftest import Views
 
 
@@ -71,6 +75,19 @@ def test_view_is_due_once_a_source_has_changed(views: Views, tmp_path: Path) -> 
     assert not upkeep.find_due(views.services)
     views.lake.run("CALL ducklake_flush_inlined_data('lake')")
     assert not upkeep.find_due(views.services)
+
+
+def test_worker_refreshes_what_is_due_and_the_queue_says_so(views: Views) -> None:
+    schedule(views, on_change=True)
+    views.lake.run("INSERT INTO t VALUES (2)")
+    assert plan_sources(views.services) == 1
+    worker = Worker(WorkerLimits(256 * 1024**2, 256 * 1024**2, 1))
+    assert worker.work(views.services)
+    views.assert_exact("mv", "SELECT k FROM {t}")
+    assert views.find("mv").last.mode == "incremental"
+    assert plan_sources(views.services) == 0
+    (job,) = list_jobs(views.services, PageRequest(), kind="refresh").items
+    assert (job.result, job.message) == ("done", "incremental: only rows were appended")
 
 
 def test_changes_wait_for_others(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:

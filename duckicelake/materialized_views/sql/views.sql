@@ -42,8 +42,8 @@ SELECT pg_try_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s);
 -- leave_lease: let another session refresh it
 SELECT pg_advisory_unlock(%(key)s # {short_schema_key}, %(table_id)s);
 
--- newest: DuckLake's newest snapshot, and its time
-SELECT snapshot_id, snapshot_time FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1;
+-- newest: DuckLake's newest snapshot, and the time
+SELECT max(snapshot_id), now() FROM ducklake_snapshot;
 
 -- name_at: the schema and name that a table had at a snapshot, and its uuid
 SELECT s.schema_name, t.table_name, t.table_uuid::text
@@ -84,8 +84,8 @@ ORDER BY own_schema, table_name;
 -- skip_unchanged: views far behind that nothing since concerns are as fresh as the newest snapshot, so that what is looked
 -- through for changes stays short
 UPDATE duckicelake_materialized_view v
-SET snapshot_id = newest.snapshot_id, fresh_as_of = newest.snapshot_time
-FROM (SELECT snapshot_id, snapshot_time FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1) newest
+SET snapshot_id = newest.snapshot_id, fresh_as_of = now()
+FROM (SELECT max(snapshot_id) AS snapshot_id FROM ducklake_snapshot) newest
 WHERE v.on_change AND v.error IS NULL AND newest.snapshot_id - v.snapshot_id > %(snapshots)s
   AND NOT EXISTS (
       SELECT FROM generate_series(v.snapshot_id + 1, newest.snapshot_id) since (id)
@@ -93,4 +93,4 @@ WHERE v.on_change AND v.error IS NULL AND newest.snapshot_id - v.snapshot_id > %
       WHERE since.id <> v.own_snapshot_id AND (
           c.snapshot_id IS NULL OR c.changes_made ~ 'created_|dropped_' OR c.changes_made ~ (
           ':(' || (SELECT string_agg(s ->> 'object_id', '|') FROM json_array_elements(v.sources) s)
-          || '|' || v.table_id || ')(,|$)'));
+          || '|' || v.table_id || ')(,|$)')));
