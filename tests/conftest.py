@@ -31,7 +31,6 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
-from duckicelake.upkeep.queue import write_policies
 
 pytest.register_assert_rewrite("tests.support")
 pytest_plugins = [
@@ -96,6 +95,9 @@ def postgres(end_with_this_process: EndWithThisProcess) -> Iterator[EmbeddedPost
         prepare_catalog(template, "/nowhere/")
         with template.transaction() as cursor:
             set_retention(cursor, 0)  # tests of what is dropped set another
+            # Here, as tests without the feature import this module, too.
+            from duckicelake.upkeep.queue import write_policies  # noqa: PLC0415
+
             write_policies(cursor, {})  # so that no lake keeps itself but those of tests of that
         template.close()
         yield server

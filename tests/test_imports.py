@@ -57,6 +57,9 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "catalog", "server", "cli", "client",
         "features", "maintenance", "query", "rest",
     },
+    "rewrites": {
+        "errors", "iceberg", "parquet", "lake", "bridge", "catalog", "features", "maintenance", "query",
+    },
     "mcp": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.doctor", "catalog", "changelog", "server", "cli", "client",
         "features", "maintenance", "rest",

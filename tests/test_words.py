@@ -49,8 +49,8 @@ NOT_GERUNDS = frozenset({"string", "settings", "ping", "name_mapping"})
 VERBS = frozenset(
     """
     abort act add adopt advance advise allocate allow answer append apply ask assign attach be become begin bind bring
-    build call cancel cast catch change check claim clear clone close collect comment commit compact compare compile
-    complete compress compute concatenate configure connect convert copy count create cut decode define delay delete
+    build call cancel cast catch change check choose claim clear clone close collect comment commit compact compare
+    compile complete compress compute concatenate configure connect convert copy count create cut decode define delay delete
     deliver describe detect digest disable discard divide do drop encode end escape examine exchange exclude expand
     expire explain export extend fail fetch fill filter find finish flush fold follow forget format get give go
     group guess hand handle hash have highlight hold ignore import infer ingest insert interrupt issue iterate join

@@ -16,6 +16,7 @@ FEATURES: Final = (
     "file_lake",
     "query",
     "materialized_views",
+    "rewrites",
     "duckdb_login",
     "mcp",
     "shell",

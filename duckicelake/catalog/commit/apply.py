@@ -24,6 +24,7 @@ from duckicelake.catalog.authz.locations import check_table_places
 from duckicelake.catalog.commit.deletes import FoundRows
 from duckicelake.catalog.commit.increments import CommitContext, build_increments
 from duckicelake.catalog.commit.main_update import build_absorber
+from duckicelake.catalog.commit.replaced_files import ReplacedFiles
 from duckicelake.catalog.commit.rules import (
     check_guard,
     check_removals,
@@ -54,14 +55,16 @@ from duckicelake.properties import DUCKLAKE_ID, check_properties, get_absorbed_r
 class TableCommit:
     """A request to change one table, or to create it.
 
-    found: what its one new snapshot deletes from its parent, if the server found it, and all that it does. ahead: what
-    was read already of what its client uploaded.
+    found: what its one new snapshot deletes from its parent, if the server found it, and all that it does. replaced:
+    what that snapshot does to its parent's files, if the server rewrote them. ahead: what was read already of what its
+    client uploaded.
     """
 
     namespace: Namespace
     name: str
     request: CommitTableRequest
     found: FoundRows | None = None
+    replaced: ReplacedFiles | None = None
     ahead: ReadAhead = field(default_factory=ReadAhead)
 
 
@@ -101,7 +104,7 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     check_statistics(services, table_id, base, target)
     known = cached.known
     absorb = build_absorber(services, commit.namespace, commit.name, target) if absorbs else None
-    brought = CommitContext(absorb=absorb, found=commit.found, ahead=commit.ahead)
+    brought = CommitContext(absorb=absorb, found=commit.found, replaced=commit.replaced, ahead=commit.ahead)
     target, new = build_increments(
         services, cached.state, target, numbered.updates, given, known=known, brought=brought
     )

@@ -190,7 +190,7 @@ def list_files(
         tuple(row for row in deletions if row.delete_file_id not in converted),
         targets.removed,
     )
-    return _build_deleting_list(services, metadata, own, newly, targets, ids)
+    return build_deleting_list(services, metadata, own, newly, targets, ids)
 
 
 def build_deleting_files(
@@ -202,10 +202,10 @@ def build_deleting_files(
     ids: Iterator[int],
 ) -> ListedFiles:
     """Return what a snapshot lists that does nothing but delete these positions of data files."""
-    return _build_deleting_list(services, metadata, ListedFiles(snapshot, (), (), targets.removed), found, targets, ids)
+    return build_deleting_list(services, metadata, ListedFiles(snapshot, (), (), targets.removed), found, targets, ids)
 
 
-def _build_deleting_list(
+def build_deleting_list(
     services: Services,
     metadata: TableMetadata,
     own: ListedFiles,

@@ -11,6 +11,7 @@ from duckicelake.bridge.commit.uploads import ManifestLayout, build_new_files, c
 from duckicelake.bridge.manifest_lists import ListOwner, build_next_list, build_relaid_list, parse_packing
 from duckicelake.catalog.commit.deletes import FoundRows, ListedFiles, Targets, build_deleting_files, list_files
 from duckicelake.catalog.commit.main_update import Absorber, move_main
+from duckicelake.catalog.commit.replaced_files import ReplacedFiles, build_replacing_files
 from duckicelake.catalog.commit.uploads import ParentList, ReadAhead, read_snapshot_files, read_upload
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.cache import ManifestCache
@@ -30,11 +31,12 @@ class CommitContext:
     """What becomes of new snapshots other than what clients uploaded for them.
 
     absorb: what inlines the rows of appends, of a request that has nothing else. found: what the only new snapshot
-    deletes. ahead: uploads that were read already.
+    deletes; replaced: what it puts in the place of other files. ahead: uploads that were read already.
     """
 
     absorb: Absorber | None = None
     found: FoundRows | None = None
+    replaced: ReplacedFiles | None = None
     ahead: ReadAhead = field(default_factory=ReadAhead)
 
 
@@ -131,7 +133,7 @@ class _IncrementBuilder:
 
     def _build(self, snapshot: Snapshot) -> tuple[Listed, Snapshot, SideFiles]:
         """Return the manifests that the snapshot lists, the snapshot as it is kept, and the rows that it brings."""
-        built = self._build_uploaded(snapshot) if self.brought.found is None else self._build_found(snapshot)
+        built = self._build_brought(snapshot)
         parent, made, layout = built.parent, built.made, built.layout
         self._space.learn(made.files, made.deletions)
         number, packing = snapshot.sequence_number, parse_packing(self.target.properties)
@@ -146,6 +148,17 @@ class _IncrementBuilder:
         before = {manifest.manifest_id for manifest in parent if manifest.live_count}
         counted = set_manifest_counts(made.snapshot, before, manifests, is_laid_out=layout is not None)
         return manifests.listed, counted, side
+
+    def _build_brought(self, snapshot: Snapshot) -> _Built:
+        if self.brought.replaced is not None:
+            return self._build_replacing(snapshot, self.brought.replaced)
+        return self._build_uploaded(snapshot) if self.brought.found is None else self._build_found(snapshot)
+
+    def _build_replacing(self, snapshot: Snapshot, replaced: ReplacedFiles) -> _Built:
+        parent = self._list_of(snapshot.parent_snapshot_id)
+        targets = Targets(self._space, parent, frozenset(), ())
+        made = build_replacing_files(self._services, self.target, snapshot, replaced, targets, self._file_ids)
+        return _Built(parent, made)
 
     def _build_found(self, snapshot: Snapshot) -> _Built:
         """Return the manifests of the parent, and the files that delete what was found in it.

@@ -1,0 +1,1 @@
+"""Rewrite the files of tables without Spark: merged, sorted, without deleted rows."""

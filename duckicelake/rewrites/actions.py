@@ -1,0 +1,233 @@
+"""Tasks that rewrite a table's files, group by group; each is a commit of its own that changes no row."""
+
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from duckicelake.bridge.data_files import parse_column_metrics
+from duckicelake.bridge.values.columns import to_columns
+from duckicelake.bridge.values.flush_layout import build_copy_stats, map_leaf_paths
+from duckicelake.bridge.values.statistics import LakeMetrics
+from duckicelake.catalog.commit.apply import TableCommit
+from duckicelake.catalog.commit.replaced_files import AddedFile, ReplacedFiles, read_deleted_positions
+from duckicelake.catalog.commit.run import commit_all
+from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.cache import TableVersion
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload, build_snapshot
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.catalog.table.reclaim import discard_on_error
+from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
+from duckicelake.errors import CommitFailedError
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent, ManifestContent
+from duckicelake.iceberg.requirements import AssertRefSnapshotId
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.snapshot import MAIN, Snapshot
+from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
+from duckicelake.lake.side_tables import locations
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
+from duckicelake.query.processes import QueryLimits
+from duckicelake.rewrites.rows import RewriteProcess, RewrittenTable, open_process
+from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_groups, count_files
+
+_ATTEMPTS: Final = 20
+_ROUNDS: Final = 3
+"""Of choosing files: others may remove some while they are rewritten, by copy-on-write."""
+_SECONDS: Final = 3600.0
+"""Of one statement, which reads one group."""
+_MOST_FILE_BYTES: Final = 256 * 1024 * 1024
+"""Of a written file, which is put into the store in one piece."""
+
+
+def compact(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
+    """Merge small files, and rewrite those that lost many rows. Raises what `load_current_table` and commits do."""
+    return _Rewrite(services, task, control, is_sort=False).run()
+
+
+def sort(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
+    """Rewrite all files, their rows in the policy's order. Raises as `compact`."""
+    return _Rewrite(services, task, control, is_sort=True).run()
+
+
+@dataclass(slots=True)
+class _Rewrite:
+    """One task while it runs."""
+
+    services: Services
+    task: UpkeepTask
+    control: TaskControl
+    is_sort: bool
+    snapshot_ids: list[int] = field(default_factory=list)
+    counts: dict[str, int] = field(
+        default_factory=lambda: {"rewritten files": 0, "added files": 0, "rewritten bytes": 0}
+    )
+
+    def run(self) -> TaskOutcome:
+        limits = QueryLimits(1, self.control.memory_bytes, self.control.scratch_bytes, _SECONDS, 0)
+        version, groups = self._choose()
+        if not groups:
+            return TaskOutcome("unchanged", "no files are worth it any more")
+        self.control.report(count_files(groups))
+        with open_process(self.services, limits, self.task.namespace, self.task.table) as process:
+            for _ in range(_ROUNDS):
+                skipped = [group for group in groups if not self._rewrite_group(process, version, group)]
+                if not skipped:
+                    break
+                version, groups = self._choose()
+            self.counts["skipped groups"] = len(skipped)
+        done = bool(self.snapshot_ids)
+        message = None if done else "others changed the same files each time; the next run tries again"
+        return TaskOutcome("done" if done else "skipped", message, tuple(self.snapshot_ids), dict(self.counts))
+
+    def _choose(self) -> tuple[TableVersion, list[RewriteGroup]]:
+        version, files = self._read_files()
+        target_size = min(self.task.target_size, _MOST_FILE_BYTES)
+        return version, choose_groups(files, self.task.policy, target_size, is_sort=self.is_sort)
+
+    def _read_files(self) -> tuple[TableVersion, list[MemberFile]]:
+        """Read the live data files of main that are in the store, not rows in Postgres."""
+        version = load_current_table(self.services, self.task.namespace, self.task.table)
+        current = version.state.current()
+        if current is None:
+            return version, []
+        space = Workspace(self.services, version.row.table_id, version.known)
+        listed = space.list_manifests(current.manifest_ids)
+        data = [manifest for manifest in listed if manifest.content == ManifestContent.DATA]
+        rows = [row for row in space.files(space.live(data)).values() if row.ducklake_id is not None]
+        deleted = read_deleted_positions(space, listed, {row.file_id for row in rows})
+        with self.services.database.reading() as cursor:
+            lake_ids = [row.ducklake_id for row in rows if row.ducklake_id is not None]
+            there = locations.read_located_files(cursor, version.row.table_id, lake_ids)
+        return version, [
+            MemberFile(row, deleted.get(row.file_id, frozenset()), there[row.ducklake_id].path)
+            for row in rows
+            if row.ducklake_id in there
+        ]
+
+    def _rewrite_group(self, process: RewriteProcess, version: TableVersion, group: RewriteGroup) -> bool:
+        """Rewrite a group; return whether it is committed, as no file of it was removed meanwhile."""
+        self.control.check()
+        task = self.task
+        table = RewrittenTable(task.namespace, task.table, version.metadata, version.checked_upto, task.policy.codec)
+        written = process.write_group(table, group, task.policy.order)
+        upload = SnapshotUpload(self.services, version.metadata)
+        try:
+            with discard_on_error(self.services, upload.paths):
+                files = {
+                    str(path): _add_file(upload, table, path, rows, stats) for path, rows, stats in written if rows
+                }
+                self.snapshot_ids.append(self._commit(_Replacement(process, table, group, files)))
+        except _FilesGoneError:
+            return False
+        finally:
+            for path, *_ in written:
+                path.unlink(missing_ok=True)
+        self.counts["rewritten files"] += len(group.files)
+        self.counts["rewritten bytes"] += group.size
+        self.counts["added files"] += len(files)
+        self.control.report(self.counts)
+        return True
+
+    def _commit(self, replacement: "_Replacement") -> int:
+        """Commit a group on main as it is then; the id of the snapshot. _FilesGoneError."""
+        for _ in range(_ATTEMPTS):
+            self.control.check()
+            version = load_current_table(self.services, self.task.namespace, self.task.table)
+            replaced = replacement.build(self.services, version)
+            snapshot, request = _build_request(self.services, version, replaced)
+            commit = TableCommit(self.task.namespace, self.task.table, request, replaced=replaced)
+            with suppress(CommitFailedError):  # others committed meanwhile: what they deleted is carried over
+                commit_all(self.services, [commit])
+                return snapshot.snapshot_id
+        raise _FilesGoneError
+
+
+class _FilesGoneError(Exception):
+    """Others removed the files of a group, or commit all the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Replacement:
+    """A group whose rows are in new files, by the paths at which they were written."""
+
+    process: RewriteProcess
+    table: RewrittenTable
+    group: RewriteGroup
+    files: Mapping[str, DataFile]
+
+    def build(self, services: Services, version: TableVersion) -> ReplacedFiles:
+        """Return what is to be committed on this version. Rows deleted meanwhile are deleted in the new files."""
+        current = version.state.current()
+        space = Workspace(services, version.row.table_id, version.known)
+        listed = space.list_manifests(current.manifest_ids if current else ())
+        members = {file.row.file_id: file for file in self.group.files}
+        if space.find_among(listed, members) != members.keys():
+            raise _FilesGoneError
+        deleted = read_deleted_positions(space, listed, members.keys())
+        removed = {file_id: deleted.get(file_id, frozenset()) for file_id in members}
+        gone = self._carry({file_id: now - members[file_id].deleted for file_id, now in removed.items()}, members)
+        row = self.group.files[0].row
+        return ReplacedFiles(
+            removed,
+            [
+                AddedFile(file, row.spec_id, row.partition, gone.get(path, frozenset()))
+                for path, file in self.files.items()
+            ],
+        )
+
+    def _carry(
+        self, newly: Mapping[int, frozenset[int]], members: Mapping[int, MemberFile]
+    ) -> Mapping[str, frozenset[int]]:
+        """Find the rows at newly deleted positions in the new files."""
+        row_ids = [
+            row_id
+            for file_id, positions in newly.items()
+            if positions
+            for row_id in self.process.find_row_ids(self.table, members[file_id], sorted(positions))
+        ]
+        return self.process.find_positions([Path(path) for path in self.files], row_ids) if row_ids else {}
+
+
+def _add_file(
+    upload: SnapshotUpload, table: RewrittenTable, path: Path, rows: int, said: Mapping[str, Mapping[str, str]]
+) -> DataFile:
+    """Put a written file into the store. Row ids are counted, so that DuckLake needs no copy with them."""
+    schema = table.metadata.schema()
+    leaves = map_leaf_paths(to_columns(schema))
+    stats = [build_copy_stats(leaves[leaf], facts) for leaf, facts in said.items() if leaf in leaves]
+    metrics = parse_column_metrics(LakeMetrics(schema.leaves()).build_metrics(stats))
+    own = (ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID) if table.keeps_updates else (ROW_ID_FIELD_ID,)
+    for name, count in (("value_counts", rows), ("null_value_counts", 0)):
+        metrics[name] = {**(metrics[name] or {}), **dict.fromkeys(own, count)}
+    data = path.read_bytes()
+    return DataFile(
+        content=FileContent.DATA,
+        file_path=upload.add("rows.parquet", data, "data"),
+        file_format="PARQUET",
+        partition=(),
+        record_count=rows,
+        file_size_in_bytes=len(data),
+        **metrics,
+    )
+
+
+def _build_request(
+    services: Services, version: TableVersion, replaced: ReplacedFiles
+) -> tuple[Snapshot, CommitTableRequest]:
+    metadata = version.metadata
+    main = metadata.refs[MAIN]
+    rows = sum(added.file.record_count for added in replaced.added)
+    summary = {"operation": "replace"}
+    parent = metadata.snapshot(main.snapshot_id)
+    snapshot = build_snapshot(services, metadata, secrets.randbits(62), parent, summary, rows)
+    moved = SetSnapshotRef(ref_name=MAIN, **main.replace_fields(snapshot_id=snapshot.snapshot_id).model_dump())
+    requirement = AssertRefSnapshotId(ref=MAIN, snapshot_id=main.snapshot_id)
+    return snapshot, CommitTableRequest(requirements=(requirement,), updates=(AddSnapshot(snapshot=snapshot), moved))
+
+
+UPKEEP: Final = UpkeepSource({kind: f"{__name__}:{kind}" for kind in (compact.__name__, sort.__name__)})
+"""The kinds of tasks that workers of upkeep can do by this module."""

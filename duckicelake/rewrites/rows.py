@@ -1,0 +1,213 @@
+"""Read rows of some files of a table as DuckDB sees them, and write them into new files, in a process of its own."""
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from duckicelake.bridge.values.columns import to_columns
+from duckicelake.bridge.values.types import build_field_ids, quote_identifier
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.iceberg.sort import SortOrder
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.lake.model import find_children
+from duckicelake.maintenance.layout import RowOrder
+from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
+from duckicelake.query.processes import QueryLimits, QueryProcess
+from duckicelake.query.queries import GRACE_SECONDS, build_open_order
+from duckicelake.query.reach import build_secrets, is_in_s3
+from duckicelake.query.statement import LAKE
+from duckicelake.rewrites.selection import MemberFile, RewriteGroup
+
+ROW_ID: Final = "_row_id"
+LAST_UPDATED: Final = "_last_updated_sequence_number"
+"""Iceberg's names of the columns of row lineage."""
+_WORKER: Final = Path(__file__).with_name("worker.py")
+_CELLS: Final = 256
+"""Of each column of a z-order: so many ranges of about as many rows each."""
+_SAMPLE_ROWS: Final = 100_000
+WrittenFile = tuple[Path, int, Mapping[str, Mapping[str, str]]]
+"""Path, rows and statistics of a file, as DuckDB's COPY says."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenTable:
+    """The table whose rows are rewritten, as of a snapshot of DuckLake's."""
+
+    namespace: Namespace
+    name: str
+    metadata: TableMetadata
+    ducklake_id: int
+    codec: str
+
+    @property
+    def source(self) -> str:
+        """What DuckDB reads, called t."""
+        levels = (LAKE, to_schema_name(self.namespace), self.name)
+        return f"{'.'.join(map(quote_identifier, levels))} t AT (VERSION => {self.ducklake_id})"
+
+    @property
+    def keeps_updates(self) -> bool:
+        """Whether rows say when they were last updated."""
+        return self.metadata.format_version >= ROW_LINEAGE_VERSION
+
+
+@dataclass(slots=True)
+class RewriteProcess:
+    """The process. secrets: keys for the table's folders."""
+
+    process: QueryProcess
+    limits: QueryLimits
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def write_group(self, table: RewrittenTable, group: RewriteGroup, order: RowOrder | None) -> list[WrittenFile]:
+        """Write the rows of a group into files. Raises InvalidRequestError for an order that the table doesn't have."""
+        before, key = _write_order(table, group, order)
+        wanted = {
+            "before": before,
+            "query": f"{self._select(table, group)}{f' ORDER BY {key}' if key else ''}",
+            "format": f"FORMAT parquet, COMPRESSION {table.codec}, FIELD_IDS {_write_field_ids(table)}",
+            "file_bytes": group.target_size,
+            "name": secrets.token_hex(8),
+        }
+        return [(Path(file), rows, stats) for file, rows, _, stats in self._ask(b"W", wanted)]
+
+    def find_row_ids(self, table: RewrittenTable, file: MemberFile, positions: Sequence[int]) -> list[int]:
+        """Find the row ids of rows of a file by their positions, as of the table's snapshot."""
+        query = (
+            f"SELECT rowid FROM {table.source} WHERE filename = {_quote(file.path)} "
+            "AND file_row_number IN (SELECT unnest($positions::BIGINT[]))"
+        )
+        return [row_id for (row_id,) in self._ask(b"F", {"query": query, "parameters": {"positions": list(positions)}})]
+
+    def find_positions(self, files: Sequence[Path], row_ids: Sequence[int]) -> dict[str, frozenset[int]]:
+        """Find rows of written files by their ids: positions by file."""
+        query = (
+            "SELECT filename, list(file_row_number) FROM "
+            f"read_parquet({_quote_all(map(str, files))}, filename := true, file_row_number := true) "
+            f"WHERE {ROW_ID} IN (SELECT unnest($row_ids::BIGINT[])) GROUP BY filename"
+        )
+        found = self._ask(b"F", {"query": query, "parameters": {"row_ids": list(row_ids)}})
+        return {file: frozenset(positions) for file, positions in found}
+
+    def _select(self, table: RewrittenTable, group: RewriteGroup) -> str:
+        names = [quote_identifier(column.name) for column in table.metadata.schema().fields]
+        columns = [f"t.{name}" for name in names] + [f"t.rowid AS {ROW_ID}"]
+        files = _quote_all(file.path for file in group.files)
+        if not table.keeps_updates:
+            return f"SELECT {', '.join(columns)} FROM {table.source} WHERE t.filename IN {_as_tuple(files)}"
+        known = self._ask(b"G", {"files": [file.path for file in group.files]})
+        numbers = ", ".join(
+            f"({_quote(file.path)}, {file.row.sequence_number}, {str(file.path in known).lower()})"
+            for file in group.files
+        )
+        columns.append(
+            "CASE WHEN f.has_own THEN coalesce(t.snapshot_id, f.sequence_number) ELSE f.sequence_number END "
+            f"AS {LAST_UPDATED}"
+        )
+        return (
+            f"SELECT {', '.join(columns)} FROM {table.source} "
+            f"JOIN (VALUES {numbers}) f(filename, sequence_number, has_own) ON t.filename = f.filename "
+            f"WHERE t.filename IN {_as_tuple(files)}"
+        )
+
+    def _ask(self, kind: bytes, order: Mapping[str, Any]) -> Any:
+        message = {**order, "secrets": self.secrets}
+        _, body = self.process.ask(kind, json.dumps(message).encode(), self.limits.seconds + GRACE_SECONDS)
+        return json.loads(bytes(body))
+
+
+@contextmanager
+def open_process(services: Services, limits: QueryLimits, namespace: Namespace, name: str) -> Iterator[RewriteProcess]:
+    """Start a process that reads a table, which ends with the block. MissingExtraError without the extra `queries`."""
+    process = QueryProcess(_WORKER)
+    try:
+        order = build_open_order(services, is_restricted=False)
+        process.open(replace(order, settings={**order.settings, "preserve_insertion_order": True}), limits)
+        keys = build_secrets(services, [(namespace, name)]) if is_in_s3(services) else {}
+        yield RewriteProcess(process, limits, keys)
+    finally:
+        process.kill()
+
+
+def _write_field_ids(table: RewrittenTable) -> str:
+    columns = to_columns(table.metadata.schema())
+    ids = [
+        f"{quote_identifier(one.column_name)}: {build_field_ids(one, columns)}" for one in find_children(columns, None)
+    ]
+    ids.append(f"{ROW_ID}: {ROW_ID_FIELD_ID}")
+    if table.keeps_updates:
+        ids.append(f"{LAST_UPDATED}: {SEQUENCE_NUMBER_FIELD_ID}")
+    return f"{{{', '.join(ids)}}}"
+
+
+def _write_order(table: RewrittenTable, group: RewriteGroup, order: RowOrder | None) -> tuple[list[str], str | None]:
+    """Return (statements to run before, what to sort by): the order, else the table's own."""
+    if order is None:
+        return [], _write_own_order(table.metadata)
+    columns = [_find_column(table.metadata, key.part.name) for key in order.keys]
+    if order.is_zorder:
+        return _write_zorder(table, group, columns)
+    keys = []
+    for key, column in zip(order.keys, columns, strict=True):
+        nulls = "NULLS FIRST" if key.nulls_first else "NULLS LAST"
+        keys.append(f"t.{column} {'DESC' if key.descending else 'ASC'} {nulls}")
+    return [], ", ".join(keys)
+
+
+def _write_own_order(metadata: TableMetadata) -> str | None:
+    order: SortOrder = metadata.sort_order()
+    names = {column.id: quote_identifier(column.name) for column in metadata.schema().fields}
+    keys = []
+    for part in order.fields:
+        if str(part.transform) != "identity" or part.source_id not in names:
+            return None
+        nulls = part.null_order.replace("-", " ").upper()
+        keys.append(f"t.{names[part.source_id]} {part.direction.upper()} {nulls}")
+    return ", ".join(keys) or None
+
+
+def _write_zorder(table: RewrittenTable, group: RewriteGroup, columns: Sequence[str]) -> tuple[list[str], str]:
+    """Number the ranges of each column by a sample, and mix the bits of the numbers."""
+    files = _as_tuple(_quote_all(file.path for file in group.files))
+    shares = ", ".join(str(number / _CELLS) for number in range(1, _CELLS))
+    cuts = ", ".join(f"quantile_disc({column}, [{shares}]) AS cuts{at}" for at, column in enumerate(columns))
+    sampled = f"SELECT * FROM {table.source} WHERE filename IN {files} USING SAMPLE {_SAMPLE_ROWS} ROWS"
+    before = [f"CREATE OR REPLACE TEMP TABLE cuts AS SELECT {cuts} FROM ({sampled})"]
+    cells = [
+        f"len(list_filter((SELECT cuts{at} FROM cuts), lambda cut: cut <= t.{column}))"
+        for at, column in enumerate(columns)
+    ]
+    bits = _CELLS.bit_length() - 1
+    mixed = [
+        f"((coalesce({cell}, 0) >> {bit}) & 1) << {bit * len(cells) + at}"
+        for bit in range(bits)
+        for at, cell in enumerate(cells)
+    ]
+    return before, f"({' | '.join(f'({one})' for one in mixed)})"
+
+
+def _find_column(metadata: TableMetadata, name: str) -> str:
+    """Return a column as SQL has it; InvalidRequestError for one that rows can't be ordered by."""
+    found = next((column for column in metadata.schema().fields if column.name.lower() == name.lower()), None)
+    if found is None or not isinstance(found.type, PrimitiveType):
+        raise InvalidRequestError(f"The order names {name}, which is no column of the table with single values")
+    return quote_identifier(found.name)
+
+
+def _quote_all(texts: Any) -> str:
+    return f"[{', '.join(map(_quote, texts))}]"
+
+
+def _as_tuple(quoted: str) -> str:
+    return f"({quoted[1:-1]})"
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

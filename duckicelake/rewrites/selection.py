@@ -1,0 +1,101 @@
+"""PURE. Choose the files of a table that a rewrite reads, and group them into the files that it writes."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from duckicelake.lake.state import FileRow
+from duckicelake.maintenance.policy import MaintenancePolicy
+
+_SMALL_SHARE: Final = 0.75
+"""Of the target size: a file below it is small."""
+_MOST_FILES: Final = 1_000
+"""Of a group: what one statement reads, and one commit replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFile:
+    """A data file of main, the positions that are deleted in it, and where DuckDB finds it."""
+
+    row: FileRow
+    deleted: frozenset[int]
+    path: str
+
+    @property
+    def deleted_share(self) -> float:
+        """The share of its rows that is deleted."""
+        return len(self.deleted) / max(self.row.record_count, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteGroup:
+    """Files of one partition that are read together, and the size that files made of them should have."""
+
+    files: tuple[MemberFile, ...]
+    target_size: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return sum(file.row.file_size_in_bytes for file in self.files)
+
+    @property
+    def rows(self) -> int:
+        """Rows that aren't deleted."""
+        return sum(file.row.record_count - len(file.deleted) for file in self.files)
+
+
+def choose_groups(
+    files: Sequence[MemberFile], policy: MaintenancePolicy, target_size: int, *, is_sort: bool
+) -> list[RewriteGroup]:
+    """Choose what to rewrite: all files to be sorted, else small ones that are many, and those that lost many rows."""
+    by_partition: defaultdict[tuple[int, str], list[MemberFile]] = defaultdict(list)
+    for file in files:
+        by_partition[file.row.spec_id, str(file.row.partition)].append(file)
+    groups: list[RewriteGroup] = []
+    for members in by_partition.values():
+        wanted = members if is_sort else _choose_files(members, policy, target_size)
+        limit = sum(file.row.file_size_in_bytes for file in wanted) + 1 if is_sort else target_size
+        groups += (
+            RewriteGroup(tuple(files), target_size)
+            for files in _pack(wanted, limit)
+            if _is_worth(files, policy, is_sort)
+        )
+    return groups
+
+
+def _choose_files(members: Sequence[MemberFile], policy: MaintenancePolicy, target_size: int) -> list[MemberFile]:
+    """Choose files of a partition; small ones only if there are as many as the policy says."""
+    small = [file for file in members if file.row.file_size_in_bytes < _SMALL_SHARE * target_size]
+    kept = small if len(small) >= max(policy.min_files, 2) else []
+    chosen = {file.row.file_id: file for file in kept}
+    chosen |= {file.row.file_id: file for file in members if file.deleted and file.deleted_share >= policy.delete_ratio}
+    return list(chosen.values())
+
+
+def _pack(files: Sequence[MemberFile], limit: int) -> Iterator[list[MemberFile]]:
+    """Yield files, in the order of their rows, up to the size of one file each."""
+    group: list[MemberFile] = []
+    size = 0
+    for file in sorted(files, key=lambda file: (file.row.sequence_number, file.row.file_id)):
+        if group and (size + file.row.file_size_in_bytes > limit or len(group) >= _MOST_FILES):
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += file.row.file_size_in_bytes
+    if group:
+        yield group
+
+
+def _is_worth(files: Sequence[MemberFile], policy: MaintenancePolicy, is_sort: bool) -> bool:
+    """Return whether fewer files, or files with fewer rows, come of it."""
+    return is_sort or len(files) > 1 or files[0].deleted_share >= policy.delete_ratio
+
+
+def count_files(groups: Sequence[RewriteGroup]) -> Mapping[str, int]:
+    """Count the files and bytes that the groups read."""
+    return {
+        "files to rewrite": sum(len(group.files) for group in groups),
+        "bytes to rewrite": sum(group.size for group in groups),
+    }

@@ -1,0 +1,80 @@
+"""Run in a process of its own: write rows of a table's files into new ones, and find rows in them again.
+
+Files are written into the process's own folder, from which the server puts them into the lake.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from duckicelake.query.worker import Answers, Commands, Message, ProgressReports, main
+
+_FOLDER: Final = "made"
+_LINEAGE_FIELD: Final = 2147483539
+
+
+@contextmanager
+def use_secrets(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -> Iterator[None]:
+    """Have the order's keys of the store for as long as the block."""
+    try:
+        for name, secret in order["secrets"].items():
+            connection.execute(f"CREATE OR REPLACE SECRET {name} {secret}")
+        yield
+    finally:
+        for name in order["secrets"]:
+            connection.execute(f"DROP SECRET IF EXISTS {name}")
+
+
+def find_lineage(
+    connection: duckdb.DuckDBPyConnection, message: Message, _answers: Answers, commands: Commands
+) -> Iterator[Message]:
+    """Answer which of the files say of each row when it was last updated."""
+    order = json.loads(message[1])
+    with use_secrets(connection, order), commands.run():
+        found = connection.execute(
+            f"SELECT DISTINCT file_name FROM parquet_schema({_quote_all(order['files'])}) "
+            f"WHERE field_id = {_LINEAGE_FIELD}"
+        ).fetchall()
+    yield b"G", json.dumps([name for (name,) in found]).encode()
+
+
+def write_rows(
+    connection: duckdb.DuckDBPyConnection, message: Message, answers: Answers, commands: Commands
+) -> Iterator[Message]:
+    """Run the statements before, then copy the rows of the order's query into files; answer what these are."""
+    order = json.loads(message[1])
+    folder = Path.cwd() / _FOLDER / order["name"]
+    folder.parent.mkdir(exist_ok=True)
+    options = f"RETURN_STATS true, FILE_SIZE_BYTES {int(order['file_bytes'])}, FILENAME_PATTERN 'rows-{{uuidv7}}'"
+    with ProgressReports(connection, answers), use_secrets(connection, order), commands.run():
+        for statement in order["before"]:
+            connection.execute(statement)
+        rows = connection.execute(f"COPY ({order['query']}) TO {_quote(str(folder))} ({order['format']}, {options})")
+        made = [[str(file), count, size, stats] for file, count, size, _, stats, *_ in rows.fetchall()]
+    yield b"W", json.dumps(made).encode()
+
+
+def find_rows(
+    connection: duckdb.DuckDBPyConnection, message: Message, _answers: Answers, commands: Commands
+) -> Iterator[Message]:
+    """Answer the rows of a query that is asked with a list of numbers."""
+    order = json.loads(message[1])
+    with use_secrets(connection, order), commands.run():
+        found = connection.execute(order["query"], order["parameters"]).fetchall()
+    yield b"F", json.dumps(found).encode()
+
+
+def _quote_all(files: list[str]) -> str:
+    return f"[{', '.join(map(_quote, files))}]"
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+if __name__ == "__main__":
+    main({b"G": find_lineage, b"W": write_rows, b"F": find_rows})
