@@ -50,8 +50,8 @@ VERBS = frozenset(
     """
     abort act add adopt advance advise allocate allow answer append apply ask assign attach be become begin bind bring
     build call cancel cast catch change check choose claim clear clone close collect comment commit compact compare
-    compile complete compress compute concatenate configure connect convert copy count create cut decode define delay delete
-    deliver describe detect digest disable discard divide do drop encode end escape examine exchange exclude expand
+    compile complete compress compute concatenate configure connect convert copy count create cut decode define delay
+    delete deliver describe detect digest disable discard divide do drop encode end escape examine exchange exclude expand
     expire explain export extend fail fetch fill filter find finish flush fold follow forget format get give go
     group guess hand handle hash have highlight hold ignore import infer ingest insert interrupt issue iterate join
     judge keep learn leave let lift limit list listen load locate lock log look lower make map mark mask match
