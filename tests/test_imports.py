@@ -71,8 +71,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "console": {"errors", "server", "features"},
     "upkeep": {
-        "errors", "settings", "iceberg", "maintenance", "postgres", "lake", "storage", "catalog", "server", "cli",
-        "client", "features", "rest",
+        "errors", "properties", "settings", "iceberg", "maintenance", "postgres", "lake", "storage", "catalog",
+        "server", "cli", "client", "features", "rest",
     },
     "other_catalogs": {"errors", "cli", "client", "features", "rest"},
     "server": {
@@ -95,7 +95,7 @@ SERVER_LAYERS = ("http", "protocol", "auth", "telemetry", "middleware", "feed", 
 """Folders of `server`: one imports only those before it."""
 
 HOMES = {
-    "fastapi": {"server", "console", "lineage", "mcp", "query", "duckdb_login", "materialized_views"},
+    "fastapi": {"server", "console", "lineage", "mcp", "query", "duckdb_login", "materialized_views", "upkeep"},
     "starlette": {"server", "mcp", "query", "duckdb_login", "materialized_views"},
     "uvicorn": {"server", "cli", "mcp"},
     "mcp": {"mcp"},
@@ -118,13 +118,14 @@ HOMES = {
         "file_lake",
         "lineage",
         "materialized_views",
+        "upkeep",
         "mcp",
         "query",
         "shell",
         "duckdb_login",
         "other_catalogs",
     },
-    "rich": {"cli", "constraints", "delta", "file_lake", "lineage", "query", "shell"},
+    "rich": {"cli", "constraints", "delta", "file_lake", "lineage", "query", "shell", "upkeep"},
     "prompt_toolkit": {"shell"},
     "pygments": {"shell"},
     "keyring": {"rest"},
@@ -151,6 +152,7 @@ COMMANDS = {
     "file_lake.commands",
     "lineage.commands",
     "materialized_views.commands",
+    "upkeep.commands",
     "mcp.commands",
     "other_catalogs.commands",
     "query.commands",

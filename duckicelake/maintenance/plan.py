@@ -153,7 +153,7 @@ def _explain_sort(table: MaintenanceState, policy: MaintenancePolicy, _: int) ->
     if share < policy.unsorted_share:
         return None
     limit = f"from {policy.unsorted_share:.0%} on all is sorted again"
-    return f"{share:.0%} of {_format_size(table.bytes)} aren't sorted by {policy.order}, {limit}"
+    return f"{share:.0%} of {format_size(table.bytes)} aren't sorted by {policy.order}, {limit}"
 
 
 def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
@@ -166,7 +166,7 @@ def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, now_
         files = sum(files * parts for files, parts in merged.items())
         where = _format_count(sum(merged.values()), "partition")
         reasons.append(
-            f"{files:,} files in {where} are under 3/4 of the target size of {_format_size(table.target_size)}"
+            f"{files:,} files in {where} are under 3/4 of the target size of {format_size(table.target_size)}"
         )
     if thinned:
         reasons.append(f"{_format_count(thinned, 'file')} lost {policy.delete_ratio:.0%} of the rows or more")
@@ -241,7 +241,8 @@ def _format_count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _format_size(size: int) -> str:
+def format_size(size: int) -> str:
+    """Format a number of bytes with a unit."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1024:
             return f"{size:,.0f} {unit}"

@@ -4,4 +4,9 @@ from typing import Final
 
 from duckicelake.features.registry import Feature
 
-FEATURE: Final = Feature("upkeep", service="duckicelake.upkeep.service:SERVICE")
+FEATURE: Final = Feature(
+    "upkeep",
+    service="duckicelake.upkeep.service:SERVICE",
+    routes="duckicelake.upkeep.routes:ROUTES",
+    commands="duckicelake.upkeep.commands:app",
+)

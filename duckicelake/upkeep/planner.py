@@ -8,7 +8,6 @@ from typing import Final
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.upkeep_tasks import UpkeepSource
-from duckicelake.errors import BadInputError
 from duckicelake.features.registry import load_hooks
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake import maintenance
@@ -147,14 +146,6 @@ def _is_automatic(item: DueTask) -> bool:
 def keeps_itself(services: Services, policies: Mapping[str, str]) -> bool:
     """Return whether a lake says of itself what its workers do: a table's policies count only then."""
     return AUTOMATIC in policies or AUTOMATIC in services.maintenance
-
-
-def check_lake_policies(policies: Mapping[str, str]) -> None:
-    """Raise BadInputError for policies that can't be."""
-    parse_policy(policies)
-    wrong = [name for name in policies if not name.startswith(("maintenance.", "history.expire.", "write.target-file"))]
-    if wrong:
-        raise BadInputError(f"{wrong[0]} is no policy of a lake: expected maintenance.… or history.expire.…")
 
 
 def _find_id(cursor: Transaction, task: UpkeepTask) -> int | None:

@@ -28,6 +28,8 @@ MAX_RESOURCE_CHARS: Final = 500
 UNAUDITED_ROUTES: Final = frozenset(
     {
         "report_metrics",
+        "request_upkeep",
+        "request_table_upkeep",
         "issue_token",
         "finish_login",
         "begin_job",

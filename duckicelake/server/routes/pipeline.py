@@ -128,13 +128,28 @@ def list_statistics(
     return StatisticsList(tables=found.items, next_page_token=found.next_token)
 
 
+class EstimateAnswer(SpecModel):
+    """What a job costs, files and bytes that it reads, and gains: files saved, how much faster plans and scans are."""
+
+    files_read: int
+    bytes_read: int
+    files_saved: int
+    planning_speedup: float
+    scan_speedup: float
+
+
 class PlannedJobAnswer(SpecModel):
-    """A job that a table needs now. kind: as `duckicelake pipeline maintain --only` has it. why: what makes it due."""
+    """A job that a table needs now. kind: as `duckicelake pipeline maintain --only` has it. why: what makes it due.
+
+    is_automatic: whether the lake does it by itself, by its policy `maintenance.automatic`.
+    """
 
     namespace: tuple[str, ...]
     table: str
     kind: str
     why: str
+    estimate: EstimateAnswer
+    is_automatic: bool
 
 
 class PlanAnswer(SpecModel):
@@ -160,7 +175,15 @@ def plan_maintenance(
     found = maintenance.table_statistics(services, page, namespace, table)
     plan = plan_jobs([parse_state(state.to_json()) for state in found.items], int(time.time() * 1000))
     jobs = tuple(
-        PlannedJobAnswer(namespace=job.namespace, table=job.table, kind=job.kind, why=job.why) for job in plan.jobs
+        PlannedJobAnswer(
+            namespace=job.namespace,
+            table=job.table,
+            kind=job.kind,
+            why=job.why,
+            estimate=EstimateAnswer.model_validate(job.estimate.to_json()),
+            is_automatic=job.kind in job.policy.automatic,
+        )
+        for job in plan.jobs
     )
     return PlanAnswer(jobs=jobs, problems=plan.problems, tables=len(found.items), next_page_token=found.next_token)
 

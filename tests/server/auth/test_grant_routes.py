@@ -99,6 +99,8 @@ ON_OBJECT: dict[str, set[str]] = {
     f"POST {JOBS}/{{job}}": UPKEEP,
     f"POST {JOBS}/{{job}}/end": UPKEEP,
     f"GET /pipeline{TABLE}/runs": READS,
+    f"GET /pipeline{TABLE}/policies": READS,
+    f"POST /pipeline{TABLE}/upkeep": ALTERS,
     f"POST /pipeline{TABLE}/orphans": UPKEEP,
     "POST /v1/tables/rename": OWNER,  # alter of the table and create in its namespace
     "POST /v1/views/rename": OWNER,

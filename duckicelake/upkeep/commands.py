@@ -1,0 +1,366 @@
+"""`duckicelake upkeep`: plan, run, look at the queue, the history and the policies; `duckicelake work`: a worker."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
+from duckicelake.cli.console.command import (
+    SERVE,
+    JsonOption,
+    LakeOption,
+    add_command,
+    add_group,
+    make_group,
+    one_line_errors,
+)
+from duckicelake.cli.console.terminal import print_json, print_rows
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+    from duckicelake.client.lake import Lake
+    from duckicelake.settings.model import Settings
+
+_LOOK_SECONDS: Final = 0.5
+_NO_WORKER_SECONDS: Final = 60.0
+"""After which `run` says that no worker takes its tasks."""
+_OPEN_STATES: Final = frozenset({"queued", "running"})
+TargetArgument = Annotated[
+    str | None,
+    typer.Argument(help="A table, or a namespace with all below it (default: all).", autocompletion=complete_names),
+]
+KindOption = Annotated[list[str] | None, typer.Option("--only", help="Only tasks of this kind; may be repeated.")]
+
+
+def plan(lake: Lake, what: TargetArgument = None, as_json: JsonOption = False) -> None:
+    """Print what tables need now, what it costs and gains, and whether the lake does it by itself."""
+    query = _build_query(lake, what)
+    found: list[Any] = []
+    problems: list[str] = []
+    for page in lake.client.pages(lake.client.own("pipeline", "plan"), query):
+        found += page["jobs"]
+        problems += page["problems"]
+    if as_json:
+        print_json({"jobs": found, "problems": problems})
+    else:
+        headings = ("task", "table", "files", "bytes", "files saved", "scans", "by itself", "why")
+        print_rows(headings, map(_describe_planned, found), right=(2, 3, 4, 5))
+        for problem in problems:
+            sys.stderr.write(f"{problem}\n")
+    if problems:
+        raise typer.Exit(1)
+
+
+def run(
+    lake: Lake,
+    what: TargetArgument = None,
+    only: KindOption = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Only put the tasks into the queue.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let the lake's workers do what tables need now, whatever it does by itself, and wait for them.
+
+    Exits with 1 if a task is blocked or has failed. Ctrl-C ends the wait, not the tasks.
+    """
+    query = _build_query(lake, what)
+    body: dict[str, Any] = {"kinds": list(only or ())}
+    if "table" in query:
+        path = lake.client.pipeline(tuple(query["namespace"].split("\x1f")), query["table"], "upkeep")
+    else:
+        path = lake.client.own("pipeline", "upkeep")
+        body |= {"namespace": query["namespace"].split("\x1f")} if query else {}
+    asked = lake.client.change("POST", path, body)["tasks"]
+    ended = [] if no_wait else _wait(lake, query, asked)
+    if as_json:
+        print_json({"tasks": asked if no_wait else ended})
+    elif not asked:
+        typer.echo("nothing to do")
+    elif no_wait:
+        typer.echo(f"{len(asked)} in the queue")
+    else:
+        _print_tasks(ended)
+    if any(task["state"] in {"blocked", "failed"} for task in ended):
+        raise typer.Exit(1)
+
+
+def status(
+    lake: Lake,
+    what: TargetArgument = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only tasks that are queued, running, waiting, blocked, failed or done.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the queue: what runs, what waits for what, what is blocked or failed, and why."""
+    query = _build_query(lake, what) | ({"state": state} if state else {})
+    found = _list_tasks(lake, query)
+    if as_json:
+        print_json({"tasks": found})
+        return
+    _print_tasks(found)
+    counts = Counter(task["state"] for task in found)
+    typer.echo(", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "the queue is empty")
+
+
+def history(
+    lake: Lake,
+    what: TargetArgument = None,
+    limit: Annotated[int, typer.Option(min=1, help="Max jobs to list, the newest.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what workers and Spark's pipeline did to tables, the newest first."""
+    from duckicelake.maintenance.policy import JOB_KINDS
+
+    kinds = {*JOB_KINDS, "refresh"}
+    jobs = (job for job in lake.client.jobs(**_build_query(lake, what)) if job["kind"] in kinds)
+    found = list(islice(jobs, limit))
+    if as_json:
+        print_json({"jobs": found})
+        return
+    headings = ("began (UTC)", "took", "task", "table", "result", "who", "counts", "message")
+    print_rows(headings, map(_describe_job, found), right=(1,))
+
+
+def policies(
+    lake: Lake,
+    table: Annotated[
+        str | None, typer.Argument(help="A table (default: the whole lake).", autocompletion=complete_names)
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="<policy>=<value> of the whole lake; may be repeated.")
+    ] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", help="A policy of the whole lake to remove; may be repeated.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the policies of the lake, or those that a table has and who says each; change those of the lake."""
+    from duckicelake.errors import BadInputError
+    from duckicelake.rest.names import parse_table
+
+    if table is not None:
+        if set_ or unset:
+            raise BadInputError("--set and --unset are about the whole lake: set a property of the table instead")
+        answer = lake.client.get(lake.client.pipeline(*parse_table(table), "policies"))
+        if as_json:
+            print_json(answer)
+        else:
+            rows = ((policy["name"], policy["value"], policy["source"]) for policy in answer["policies"])
+            print_rows(("policy", "value", "from"), rows)
+            if answer["problem"]:
+                sys.stderr.write(f"{answer['problem']}\n")
+        return
+    path = lake.client.own("pipeline", "policies")
+    answer = lake.client.get(path)
+    if set_ or unset:
+        wanted = {name: value for name, value in answer["policies"].items() if name not in (unset or ())}
+        answer = lake.client.change("PUT", path, {"policies": wanted | _parse_pairs(set_ or ())})
+    if as_json:
+        print_json(answer)
+        return
+    said = {name: (value, "settings") for name, value in answer["settings"].items()}
+    said |= {name: (value, "lake") for name, value in answer["policies"].items()}
+    print_rows(("policy", "value", "from"), ((name, *said[name]) for name in sorted(said)))
+
+
+@one_line_errors()
+def work(
+    lake: LakeOption = None,
+    processes: Annotated[int, typer.Option(min=1, max=64, help="Processes, each with a task at a time.")] = 1,
+    once: Annotated[bool, typer.Option("--once", help="End when there is nothing more to do.")] = False,
+) -> None:
+    """Do tasks of upkeep of all warehouses of a server, beside its own workers, until Ctrl-C or SIGTERM.
+
+    It takes the settings of the server, and may run on any number of machines. A task that it is stopped at goes back
+    to the queue.
+    """
+    from duckicelake.cli.console.command import choose_warehouse
+    from duckicelake.cli.wiring.chosen_lake import reach_lake
+    from duckicelake.settings.sources import read_settings
+    from duckicelake.upkeep import process
+
+    with choose_warehouse(None), reach_lake(read_settings({"lake": lake})) as reached:
+        idle_seconds = 0.0 if once else None
+        children = _start_children(reached.settings, processes - 1, idle_seconds)
+        try:
+            process.work(reached.settings, _log, idle_seconds)
+        finally:
+            for child in children:
+                child.terminate()
+            for child in children:
+                child.join()
+
+
+def _start_children(settings: Settings, count: int, idle_seconds: float | None) -> list[BaseProcess]:
+    from multiprocessing import get_context
+
+    from duckicelake.upkeep.process import run_child
+
+    context = get_context("spawn")
+    children: list[BaseProcess] = [
+        context.Process(target=run_child, args=(settings, idle_seconds), name="upkeep") for _ in range(count)
+    ]
+    for child in children:
+        child.start()
+    return children
+
+
+def _log(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _build_query(lake: Lake, what: str | None) -> dict[str, str]:
+    """Build the filter for a table, or if there is none for a namespace. MissingTableError."""
+    from duckicelake.errors import MissingTableError
+    from duckicelake.rest.names import parse_name
+
+    if what is None:
+        return {}
+    levels = parse_name(what)
+    *namespace, name = levels
+    if namespace and lake.client.table_exists(tuple(namespace), name):
+        return {"namespace": "\x1f".join(namespace), "table": name}
+    if not lake.client.namespace_exists(levels):
+        raise MissingTableError(f"there is neither a table nor a namespace {what}")
+    return {"namespace": "\x1f".join(levels)}
+
+
+def _list_tasks(lake: Lake, query: Mapping[str, str]) -> list[Any]:
+    pages = lake.client.pages(lake.client.own("pipeline", "upkeep"), query)
+    return [task for page in pages for task in page["tasks"]]
+
+
+def _wait(lake: Lake, query: Mapping[str, str], asked: Sequence[Any]) -> list[Any]:
+    """Wait until the tasks that were asked for have ended or wait for something; show how many have."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    from duckicelake.cli.console.terminal import open_progress
+
+    wanted = {_identify(task) for task in asked}
+    began = time.monotonic()
+    has_started = False
+    columns = (TextColumn("Upkeep"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with open_progress(*columns) as progress:
+        bar = progress.add_task("upkeep", total=len(wanted))
+        while True:
+            found = [task for task in _list_tasks(lake, query) if _identify(task) in wanted]
+            is_open = [task for task in found if task["state"] in _OPEN_STATES]
+            progress.update(bar, completed=len(wanted) - len(is_open))
+            has_started |= len(is_open) < len(found) or any(task["state"] == "running" for task in found)
+            if not is_open:
+                return found
+            if not has_started and time.monotonic() - began > _NO_WORKER_SECONDS:
+                sys.stderr.write("no worker takes the tasks: start one by `duckicelake work`\n")
+                has_started = True
+            time.sleep(_LOOK_SECONDS)
+
+
+def _identify(task: Mapping[str, Any]) -> tuple[Any, ...]:
+    return *task["namespace"], task["table"], task["kind"]
+
+
+def _print_tasks(tasks: Sequence[Mapping[str, Any]]) -> None:
+    if tasks:
+        print_rows(("task", "table", "state", "attempts", "until", "why", "message"), map(_describe, tasks), right=(3,))
+
+
+def _describe(task: Mapping[str, Any]) -> tuple[str, ...]:
+    until = ""
+    if task["state"] == "waiting":
+        until = _format_time(task["available"])
+    message = task["message"] or ", ".join(f"{value:,} {name}" for name, value in task["counts"].items())
+    return task["kind"], _name(task), task["state"], str(task["attempts"]), until, task["why"], message
+
+
+def _describe_planned(job: Mapping[str, Any]) -> tuple[str, ...]:
+    from duckicelake.maintenance.plan import format_size
+
+    estimate = job["estimate"]
+    read, size = f"{estimate['files-read']:,}", format_size(estimate["bytes-read"])
+    by_itself = "yes" if job["is-automatic"] else "no"
+    speedup = f"{estimate['scan-speedup']:.1f} times as fast"
+    return job["kind"], _name(job), read, size, f"{estimate['files-saved']:,}", speedup, by_itself, job["why"]
+
+
+def _describe_job(job: Mapping[str, Any]) -> tuple[str, ...]:
+    began = datetime.fromisoformat(job["started"])
+    ended = datetime.fromisoformat(job["ended"]) if job["ended"] else None
+    took = f"{(ended - began).total_seconds():.1f} s" if ended else ""
+    counts = ", ".join(f"{value:,} {name}" for name, value in job["counts"].items())
+    who = f"{job['principal']} ({job['engine']})"
+    return f"{began:%Y-%m-%d %H:%M:%S}", took, job["kind"], _name(job), job["result"], who, counts, job["message"] or ""
+
+
+def _format_time(text: str) -> str:
+    return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    from duckicelake.rest.names import format_name
+
+    return format_name(tuple(item["namespace"]), item["table"])
+
+
+def _parse_pairs(texts: Sequence[str]) -> dict[str, str]:
+    from duckicelake.errors import BadInputError
+
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise BadInputError(f"Invalid --set {text!r}: expected <policy>=<value>, as maintenance.automatic=flush")
+        pairs[name] = value
+    return pairs
+
+
+app: Final = typer.Typer()
+_group: Final = make_group(
+    "upkeep", "Keep tables in shape: plan, run, look at queue, history and policies.", panel=SERVE
+)
+add_catalog_command(_group, plan, "duckicelake upkeep plan", "duckicelake upkeep plan sales --json", name="plan")
+add_catalog_command(
+    _group,
+    run,
+    "duckicelake upkeep run",
+    "duckicelake upkeep run sales.orders --only flush --json",
+    "duckicelake upkeep run sales --no-wait",
+    name="run",
+)
+add_catalog_command(
+    _group, status, "duckicelake upkeep status", "duckicelake upkeep status sales --state blocked --json", name="status"
+)
+add_catalog_command(
+    _group,
+    history,
+    "duckicelake upkeep history",
+    "duckicelake upkeep history sales.orders --limit 5 --json",
+    name="history",
+)
+add_catalog_command(
+    _group,
+    policies,
+    "duckicelake upkeep policies",
+    "duckicelake upkeep policies sales.orders",
+    "duckicelake upkeep policies --set maintenance.automatic=flush,compact,expire",
+    name="policies",
+)
+add_group(app, _group)
+add_command(
+    app,
+    work,
+    "duckicelake work --lake /data/lake",
+    "DUCKICELAKE_DATABASE_URL=postgresql://me@db/lake DUCKICELAKE_WAREHOUSE=s3://lake duckicelake work --processes 4",
+    name="work",
+    panel=SERVE,
+    has_warehouse_option=False,
+)

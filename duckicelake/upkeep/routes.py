@@ -1,0 +1,252 @@
+"""The routes of upkeep: the queue, tasks that are asked for, policies of the lake and of tables."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from duckicelake.catalog.context.page import cut_page
+from duckicelake.catalog.context.privileges import Privilege
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.identifiers import (
+    Namespace,
+    check_namespace,
+    parse_schema_name,
+    to_schema_name,
+)
+from duckicelake.iceberg.model import SpecModel
+from duckicelake.server.auth.permissions import READ, WRITE, AnyToken, InPath, Need, WholeCatalog
+from duckicelake.server.hooks import FeatureRoutes
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.route import StrictRequest, StrictRoute
+from duckicelake.server.routes.dependencies import (
+    AppServices,
+    Body,
+    NamespacePath,
+    NamespaceQuery,
+    PageQuery,
+    TablePath,
+    describe_body,
+)
+from duckicelake.upkeep import policies, queue
+from duckicelake.upkeep.actions import list_kinds
+from duckicelake.upkeep.planner import request_tasks
+from duckicelake.upkeep.queue import DueTask, QueuedTask, TaskFilter
+
+_TASKS_PATH: Final = "/pipeline/v1/upkeep"
+_TABLE_TASKS_PATH: Final = "/pipeline/v1/namespaces/{namespace}/tables/{table}/upkeep"
+_POLICIES_PATH: Final = "/pipeline/v1/policies"
+_TABLE_POLICIES_PATH: Final = "/pipeline/v1/namespaces/{namespace}/tables/{table}/policies"
+_STATES: Final = ("queued", "running", "waiting", "blocked", "failed", "done")
+_MAX_POLICIES: Final = 100
+router = APIRouter(tags=["upkeep"], responses=RESPONSES, route_class=StrictRoute)
+
+
+class UpkeepTaskAnswer(SpecModel):
+    """A task of the queue.
+
+    state: queued, running, waiting until `available`, blocked or failed because of `message`, done. requested_by: who
+    asked for it; none: the plan. job: the id of its job in the history, while it runs.
+    """
+
+    id: int
+    namespace: tuple[str, ...]
+    table: str
+    kind: str
+    state: str
+    why: str
+    message: str | None = None
+    estimate: dict[str, Any]
+    requested_by: str | None = None
+    attempts: int
+    available: datetime
+    created: datetime
+    changed: datetime
+    worker: str | None = None
+    lease_until: datetime | None = None
+    job: UUID | None = None
+    counts: dict[str, Any]
+
+
+class UpkeepTaskList(SpecModel):
+    """One page of the queue, by id."""
+
+    tasks: tuple[UpkeepTaskAnswer, ...]
+    next_page_token: str | None = None
+
+
+class RequestedTask(SpecModel):
+    """A task that was put into the queue, and why."""
+
+    namespace: tuple[str, ...]
+    table: str
+    kind: str
+    why: str
+
+
+class RequestedTasks(SpecModel):
+    """The tasks that were put into the queue; none where nothing is due."""
+
+    tasks: tuple[RequestedTask, ...]
+
+
+class RequestUpkeep(StrictRequest):
+    """Tasks that are to be done now. kinds: only these; none given: all that are due. namespace: and those below it."""
+
+    namespace: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    kinds: Annotated[tuple[str, ...], Field(max_length=50)] = ()
+
+
+class RequestTableUpkeep(StrictRequest):
+    """Tasks of a table that are to be done now. kinds: only these; none given: all that are due."""
+
+    kinds: Annotated[tuple[str, ...], Field(max_length=50)] = ()
+
+
+class LakePolicies(StrictRequest):
+    """The policies of a whole lake, as properties; `maintenance.automatic` says what it does by itself."""
+
+    policies: Annotated[dict[str, Annotated[str, Field(max_length=2000)]], Field(max_length=_MAX_POLICIES)]
+
+
+class LakePoliciesAnswer(SpecModel):
+    """The policies of a whole lake. settings: those of the server or the warehouse, which they go over."""
+
+    policies: dict[str, str]
+    settings: dict[str, str]
+
+
+class UpkeepPolicy(SpecModel):
+    """A policy of a table. source: settings, lake, a DuckLake option, `namespace <name>` or table."""
+
+    name: str
+    value: str
+    source: str
+
+
+class TablePolicies(SpecModel):
+    """The policies of a table that are set; others have their defaults. problem: what is wrong with them."""
+
+    policies: tuple[UpkeepPolicy, ...]
+    problem: str | None = None
+
+
+@router.get(_TASKS_PATH)
+def list_upkeep_tasks(
+    services: AppServices,
+    page: PageQuery,
+    namespace: NamespaceQuery,
+    table: Annotated[str | None, Query(description="of this table; needs a namespace, too")] = None,
+    state: Annotated[str | None, Query(description="queued, running, waiting, blocked, failed or done")] = None,
+) -> UpkeepTaskList:
+    """List the queue of upkeep, of tables that the caller may read."""
+    if state is not None and state not in _STATES:
+        raise InvalidRequestError(f"{state!r} is no state of a task: there are {', '.join(_STATES)}")
+    if table is not None and namespace is None:
+        raise InvalidRequestError("table is the name of one in a namespace: give that, too")
+    reader = services.caller.principal
+    at_most = reader.without_outside()
+    wanted = TaskFilter(
+        after=page.after_number or 0,
+        state=state,
+        schema_name=None if namespace is None else to_schema_name(namespace),
+        table_name=table,
+        visible=at_most.readable_schemas(),
+        visible_ids=at_most.readable_ids(),
+    )
+    with services.database.statement(only_reads=True) as cursor:
+        found = queue.list_tasks(cursor, wanted, page.fetch)
+    shown = cut_page(found, page, lambda task: str(task.number))
+    answers = reader.filter_readable([_answer(task) for task in shown.items], lambda task: (task.namespace, task.table))
+    return UpkeepTaskList(tasks=tuple(answers), next_page_token=shown.next_token)
+
+
+@router.post(_TASKS_PATH, openapi_extra=describe_body(RequestUpkeep))
+def request_upkeep(services: AppServices, body: Body) -> RequestedTasks:
+    """Put what tables need now into the queue, whatever the lake does by itself."""
+    request = parse_body(RequestUpkeep, body)
+    namespace = None if request.namespace is None else check_namespace(request.namespace)
+    return _request(services, namespace, None, request.kinds)
+
+
+@router.post(_TABLE_TASKS_PATH, openapi_extra=describe_body(RequestTableUpkeep))
+def request_table_upkeep(
+    services: AppServices, namespace: NamespacePath, table: TablePath, body: Body
+) -> RequestedTasks:
+    """Put what a table needs now into the queue."""
+    request = parse_body(RequestTableUpkeep, body)
+    policies.find_policies(services, namespace, table)
+    return _request(services, namespace, table, request.kinds)
+
+
+@router.get(_POLICIES_PATH)
+def read_lake_policies(services: AppServices) -> LakePoliciesAnswer:
+    """Read the policies of upkeep of the whole lake."""
+    return LakePoliciesAnswer(policies=policies.read_lake_policies(services), settings=dict(services.maintenance))
+
+
+@router.put(_POLICIES_PATH, openapi_extra=describe_body(LakePolicies))
+def set_lake_policies(services: AppServices, body: Body) -> LakePoliciesAnswer:
+    """Replace the policies of upkeep of the whole lake."""
+    given = policies.set_lake_policies(services, parse_body(LakePolicies, body).policies)
+    return LakePoliciesAnswer(policies=given, settings=dict(services.maintenance))
+
+
+@router.get(_TABLE_POLICIES_PATH)
+def read_table_policies(services: AppServices, namespace: NamespacePath, table: TablePath) -> TablePolicies:
+    """Read what the policies of upkeep of a table come to, and who says each."""
+    found = policies.find_policies(services, namespace, table)
+    values = tuple(UpkeepPolicy(name=value.name, value=value.value, source=value.source) for value in found.values)
+    return TablePolicies(policies=values, problem=found.problem)
+
+
+def _request(
+    services: Services, namespace: Namespace | None, table: str | None, kinds: tuple[str, ...]
+) -> RequestedTasks:
+    unknown = sorted(set(kinds) - list_kinds())
+    if unknown:
+        raise InvalidRequestError(f"{unknown[0]!r} is no kind of upkeep: there are {', '.join(sorted(list_kinds()))}")
+    found = request_tasks(services, namespace, table, kinds)
+    return RequestedTasks(tasks=tuple(map(_describe, found)))
+
+
+def _describe(item: DueTask) -> RequestedTask:
+    task = item.task
+    return RequestedTask(namespace=task.namespace, table=task.table, kind=task.kind, why=task.why)
+
+
+def _answer(task: QueuedTask) -> UpkeepTaskAnswer:
+    return UpkeepTaskAnswer(
+        id=task.number,
+        namespace=parse_schema_name(task.schema_name),
+        table=task.table_name,
+        kind=task.kind,
+        state=task.state,
+        why=task.why,
+        message=task.message,
+        estimate=dict(task.estimate),
+        requested_by=task.requested_by,
+        attempts=task.attempts,
+        available=task.available,
+        created=task.created,
+        changed=task.changed,
+        worker=task.worker,
+        lease_until=task.lease_until,
+        job=task.job,
+        counts=dict(task.counts),
+    )
+
+
+_NEEDS: Final[Mapping[tuple[str, str], Need]] = {
+    ("GET", _TASKS_PATH): AnyToken(),
+    ("POST", _TASKS_PATH): WholeCatalog(privileges=Privilege.ALTER),
+    ("POST", _TABLE_TASKS_PATH): InPath((WRITE,), Privilege.ALTER),
+    ("GET", _POLICIES_PATH): AnyToken(),
+    ("PUT", _POLICIES_PATH): WholeCatalog(privileges=Privilege.ALTER),
+    ("GET", _TABLE_POLICIES_PATH): InPath((READ,), Privilege.SELECT),
+}
+ROUTES: Final = FeatureRoutes((router,), _NEEDS, (RequestUpkeep, RequestTableUpkeep, LakePolicies))
