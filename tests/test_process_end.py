@@ -24,7 +24,7 @@ other.kill()
     "sent",
     [
         *(pytest.param(one, marks=pytest.mark.crash) for one in (signal.SIGKILL, signal.SIGHUP)),
-        signal.SIGTERM,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.commands),
     ],
 )
 def test_what_a_killed_process_started_ends_and_its_folder_goes(tmp_path: Path, sent: int) -> None:

@@ -48,19 +48,19 @@ NOT_GERUNDS = frozenset({"string", "settings", "ping", "name_mapping"})
 
 VERBS = frozenset(
     """
-    abort act add adopt advance advise allocate allow answer append apply ask assign attach be become begin bind bring
-    build call cancel cast catch change check choose claim clear clone close collect comment commit compact compare
-    compile complete compress compute concatenate configure connect convert copy count create cut decode define delay
-    delete deliver describe detect digest disable discard divide do drop encode end escape examine exchange exclude expand
-    expire explain export extend fail fetch fill filter find finish flush fold follow forget format get give go
-    group guess hand handle hash have highlight hold ignore import infer ingest insert interrupt issue iterate join
-    judge keep learn leave let lift limit list listen load locate lock log look lower make map mark mask match
-    materialize measure merge migrate move name narrow note number observe open pack parse pause pin place plan post
-    predict prepare print probe prune publish put queue quote raise reach read record redirect refuse register
-    release remember remove rename render renew repeat replace replay report reset resolve restore return revoke
-    rewrite roll round run save say scale select send serve set settle show sign signal skip sort spell split start
-    stop store strip sum summarize sync take test transform translate trim trust try turn unpack use wait wake walk
-    watch wrap write yield
+    abort act add adopt advance advise allocate allow answer append apply ask assign attach be become begin bind
+    bring build call cancel cast catch change check choose claim clear clone close collect comment commit compact
+    compare compile complete compress compute concatenate configure connect convert copy count create cut decode
+    define delay delete deliver describe detect digest disable discard divide do drop encode end escape examine
+    exchange exclude expand expire explain export extend fail fetch fill filter find finish flush fold follow forget
+    format get give go group guess hand handle hash have highlight hold ignore import infer ingest insert interrupt
+    issue iterate join judge keep learn leave let lift limit list listen load locate lock log look lower make map
+    mark mask match materialize measure merge migrate move name narrow note number observe open pack parse pause pin
+    place plan post predict prepare print probe prune publish put queue quote raise reach read record redirect
+    refuse register release remember remove rename render renew repeat replace replay report reset resolve restore
+    return revoke rewrite roll round run save say scale select send serve set settle show sign signal skip sort
+    spell split start stop store strip sum summarize sync take test transform translate trim trust try turn unpack
+    use wait wake walk watch wrap write yield
     """.split()  # noqa: SIM905 - a list would take a line for each
 )
 """Verbs that docstrings begin with; add one that is missing."""

@@ -230,7 +230,7 @@ MEANWHILE = {
 }
 
 
-@pytest.mark.parametrize("is_loaded", [False, True])
+@pytest.mark.parametrize("is_loaded", [False, pytest.param(True, marks=pytest.mark.model)])
 @pytest.mark.parametrize("act", MEANWHILE)
 def test_what_others_do_while_rows_are_written_stays(
     services: Services, client: Client, duck: Duck, act: str, is_loaded: bool

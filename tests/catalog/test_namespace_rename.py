@@ -236,7 +236,13 @@ HOMELESS = """
 """
 
 
-@pytest.mark.parametrize("statement", sorted(REFUSED | ACCEPTED))
+@pytest.mark.parametrize(
+    "statement",
+    [
+        pytest.param(statement, marks=pytest.mark.model if number % 3 else ())
+        for number, statement in enumerate(sorted(REFUSED | ACCEPTED))
+    ],
+)
 def test_duckdb_transaction_that_began_before_is_whole_or_refused(
     services: Services, client: Client, attach: Attach, statement: str
 ) -> None:

@@ -156,6 +156,7 @@ def test_serve_prints_snippets_that_name_its_uri_and_database(lake: Path) -> Non
         )
 
 
+@pytest.mark.commands
 def test_served_lake_is_the_same_after_a_restart(lake: Path) -> None:
     with serving(lake) as served:
         httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["kept"]}, timeout=30).raise_for_status()

@@ -12,14 +12,10 @@ from tests.model.run import OPERATIONS, Step, chosen, run, shrunk
 LAKES = [(mode, version) for mode in ("client", "ducklake") for version in (2, 3)]
 RUNS_OF_EACH = 40 if os.environ.get("DUCKICELAKE_TEST_EVERYTHING") else 1
 STEPS = 100
-ALWAYS = {3}
-"""The seeds that are not left to the suite."""
-RUNS = [
-    pytest.param(*lake, seed, marks=() if seed in ALWAYS else pytest.mark.model)
-    for seed, lake in enumerate(LAKES * RUNS_OF_EACH)
-]
+RUNS = [(*lake, seed) for seed, lake in enumerate(LAKES * RUNS_OF_EACH)]
 
 
+@pytest.mark.model
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:Delete operation did not match any records")  # PyIceberg's overwrite of nothing
 @pytest.mark.parametrize(("mode", "version", "seed"), RUNS)

@@ -131,6 +131,7 @@ def test_lock_files_name_no_addresses(name: str) -> None:
     assert "://" not in (ROOT / name).read_text()
 
 
+@pytest.mark.console
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm isn't installed, from which the layout of graphs comes")
 def test_what_came_from_npm_is_what_npm_gives_and_scripts_are_right_by_their_types() -> None:
     checked = subprocess.run([ROOT / "scripts/ui/build", "--check"], check=False, capture_output=True, text=True)

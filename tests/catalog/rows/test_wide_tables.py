@@ -55,7 +55,7 @@ def test_rows_of_more_columns_are_in_files(services: Services, client: Client, a
     assert_same(lake, (1, 5, 10))
 
 
-@pytest.mark.parametrize("option", [None, "0", "1000"])
+@pytest.mark.parametrize("option", [None, *(pytest.param(one, marks=pytest.mark.model) for one in ("0", "1000"))])
 def test_inlined_rows_of_a_table_that_gets_wide_stay(
     services: Services, client: Client, attach: Attach, option: str | None
 ) -> None:

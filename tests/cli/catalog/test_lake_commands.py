@@ -156,6 +156,7 @@ def test_garbage_is_listed_and_deleted_by_rest(both: BothWays, live: LiveLake, t
     assert both.run("gc", "--older-than", "2h", *both.rest) == ""
 
 
+@pytest.mark.commands
 def test_server_is_administered_the_same_both_ways(both: BothWays, table: str, tmp_path: Path) -> None:
     file, secret = tmp_path / "governance.yaml", tmp_path / "secret"
     way, other = both.rest, both.direct

@@ -58,7 +58,8 @@ def test_server_with_a_bad_certificate_does_not_start(lake: Path) -> None:
     assert re.fullmatch(r"duckicelake: the certificate in .* has expired on .*; renew it\n", refused.stderr)
 
 
-@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.commands)])
+@pytest.mark.commands
+@pytest.mark.parametrize("workers", ["1", "2"])
 def test_commits_under_way_are_finished_and_answered_before_the_server_ends(lake: Path, workers: str) -> None:
     with serving(lake, "--workers", workers) as served, ThreadPoolExecutor(4) as threads:
         assert httpx.get(f"{served.uri}/readyz", timeout=30).status_code == 200
