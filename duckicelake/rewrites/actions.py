@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from duckicelake.bridge.values.flush_layout import build_copy_stats, map_leaf_pa
 from duckicelake.bridge.values.statistics import LakeMetrics
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.replaced_files import AddedFile, ReplacedFiles, read_deleted_positions
-from duckicelake.catalog.commit.run import commit_all
+from duckicelake.catalog.commit.run import OutdatedPlanError, commit_all, retry_on_conflict
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
@@ -21,7 +20,8 @@ from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload, build_snaps
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
-from duckicelake.errors import CommitFailedError
+from duckicelake.errors import CommitFailedError, DamagedTableError
+from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent, ManifestContent
 from duckicelake.iceberg.requirements import AssertRefSnapshotId
 from duckicelake.iceberg.rest import CommitTableRequest
@@ -34,7 +34,6 @@ from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.rows import RewriteProcess, RewrittenTable, open_process
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_groups, count_files
 
-_ATTEMPTS: Final = 20
 _ROUNDS: Final = 3
 """Of choosing files: others may remove some while they are rewritten, by copy-on-write."""
 _SECONDS: Final = 3600.0
@@ -116,6 +115,7 @@ class _Rewrite:
         written = process.write_group(table, group, task.policy.order)
         upload = SnapshotUpload(self.services, version.metadata)
         try:
+            _check_rows(group, sum(rows for _, rows, _ in written))
             with discard_on_error(self.services, upload.paths):
                 files = {
                     str(path): _add_file(upload, table, path, rows, stats) for path, rows, stats in written if rows
@@ -133,21 +133,46 @@ class _Rewrite:
         return True
 
     def _commit(self, replacement: "_Replacement") -> int:
-        """Commit a group on main as it is then; the id of the snapshot. _FilesGoneError."""
-        for _ in range(_ATTEMPTS):
+        """Commit a group on main as it is then; the id of the snapshot. _FilesGoneError, UnavailableError."""
+        namespace, name = self.task.namespace, self.task.table
+
+        def attempt(is_alone: bool) -> int:
             self.control.check()
-            version = load_current_table(self.services, self.task.namespace, self.task.table)
+            version = load_current_table(self.services, namespace, name)
             replaced = replacement.build(self.services, version)
-            snapshot, request = _build_request(self.services, version, replaced)
-            commit = TableCommit(self.task.namespace, self.task.table, request, replaced=replaced)
-            with suppress(CommitFailedError):  # others committed meanwhile: what they deleted is carried over
-                commit_all(self.services, [commit])
-                return snapshot.snapshot_id
-        raise _FilesGoneError
+            return commit_replaced(self.services, self.task, version, replaced, is_alone=is_alone)
+
+        return retry_on_conflict(self.services, format_full_name(namespace, name), attempt)
+
+
+def commit_replaced(
+    services: Services, task: UpkeepTask, version: TableVersion, replaced: ReplacedFiles, *, is_alone: bool = False
+) -> int:
+    """Commit on a version of the table; return Iceberg's snapshot. OutdatedPlanError: main isn't that version's now.
+
+    is_alone: the caller holds the commit queue, as after some conflicts: writers in a row don't keep a rewrite waiting
+    for ever.
+    """
+    snapshot, request = _build_request(services, version, replaced)
+    commit = TableCommit(task.namespace, task.table, request, replaced=replaced)
+    try:
+        commit_all(services, [commit], is_alone=is_alone)
+    except CommitFailedError as error:  # others committed meanwhile: what they deleted is carried over next time
+        raise OutdatedPlanError from error
+    return snapshot.snapshot_id
+
+
+def _check_rows(group: RewriteGroup, written: int) -> None:
+    """Raise DamagedTableError if DuckDB has read more or fewer rows than the catalog counts: none may be lost."""
+    if written != group.rows:
+        raise DamagedTableError(
+            f"DuckDB reads {written} rows in {len(group.files)} files from {group.files[0].path} on, and the catalog "
+            f"counts {group.rows}: nothing was rewritten. `duckicelake doctor` says which file is damaged"
+        )
 
 
 class _FilesGoneError(Exception):
-    """Others removed the files of a group, or commit all the time."""
+    """Others removed the files of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,5 +254,11 @@ def _build_request(
     return snapshot, CommitTableRequest(requirements=(requirement,), updates=(AddSnapshot(snapshot=snapshot), moved))
 
 
-UPKEEP: Final = UpkeepSource({kind: f"{__name__}:{kind}" for kind in (compact.__name__, sort.__name__)})
+UPKEEP: Final = UpkeepSource(
+    {
+        "compact": f"{__name__}:compact",
+        "sort": f"{__name__}:sort",
+        "rewrite-deletes": "duckicelake.rewrites.delete_files:rewrite_deletes",
+    }
+)
 """The kinds of tasks that workers of upkeep can do by this module."""

@@ -1,4 +1,4 @@
-"""Data files of main whose rows lie in other files from now on, as a rewrite by the server commits them."""
+"""Files of main whose rows, or deletes, lie in other files from now on, as a rewrite by the server commits them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -35,11 +35,13 @@ class ReplacedFiles:
     """The files of main that leave, and those that come.
 
     removed: of each data file that leaves, by id, all positions that were deleted, or are among what is `gone`. The
-    replacement holds for as long as these are all.
+    replacement holds for as long as these are all. merged: ids of data files that stay, whose position deletes are
+    written anew, together for each partition.
     """
 
     removed: Mapping[int, frozenset[int]]
     added: Sequence[AddedFile] = field(default_factory=tuple)
+    merged: frozenset[int] = frozenset()
 
 
 def read_deleted_positions(space: Workspace, listed: Listed, file_ids: AbstractSet[int]) -> dict[int, frozenset[int]]:
@@ -69,7 +71,11 @@ def build_replacing_files(
         raise CommitFailedError("Others deleted rows of files that were being rewritten", "assert-ref-snapshot-id")
     rows = tuple(_build_rows(snapshot, replaced.added, ids))
     gone = {row.file_id: added.gone for row, added in zip(rows, replaced.added, strict=True) if added.gone}
-    removed = replaced.removed.keys() | _find_dangling(space, parent, replaced.removed.keys())
+    if space.find_among(parent, replaced.merged) != replaced.merged:
+        raise CommitFailedError("Others removed files whose deletes were being merged", "assert-ref-snapshot-id")
+    gone |= read_deleted_positions(space, parent, replaced.merged)
+    without = replaced.removed.keys() | replaced.merged
+    removed = replaced.removed.keys() | _find_dangling(space, parent, without)
     own = ListedFiles(snapshot, rows, (), frozenset(removed))
     return build_deleting_list(services, metadata, own, gone, Targets(space, parent, own.removed, rows), ids)
 
@@ -96,13 +102,13 @@ def _build_rows(snapshot: Snapshot, added: Sequence[AddedFile], ids: Iterator[in
         following = None if following is None else following + file.record_count
 
 
-def _find_dangling(space: Workspace, parent: Listed, removed: AbstractSet[int]) -> set[int]:
-    """Find the live position deletes that delete from files that leave, and from no others."""
-    named = {row.delete_file_id for row in space.deletions_of(removed)}
+def _find_dangling(space: Workspace, parent: Listed, without: AbstractSet[int]) -> set[int]:
+    """Find the live position deletes that delete from these files, and from no others."""
+    named = {row.delete_file_id for row in space.deletions_of(without)}
     live = space.files(space.find_among(parent, named))
     return {
         file_id
         for file_id, file in live.items()
         if file.content == FileContent.POSITION_DELETES
-        and not space.find_among(parent, space.targets_of({file_id}) - removed)
+        and not space.find_among(parent, space.targets_of({file_id}) - without)
     }

@@ -1,0 +1,255 @@
+"""Rewrites of tables with a history: every version of old schemas, partitionings and format versions stays."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyiceberg.table import StaticTable
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.doctor import examine_tables
+from duckicelake.catalog.flush import flush_rows
+from duckicelake.changelog.doctor import diagnose
+from duckicelake.maintenance.policy import parse_policy
+from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.rewrites.actions import compact
+from duckicelake.rewrites.delete_files import rewrite_deletes
+from tests.conftest import Attach
+from tests.support.client import (
+    NS,
+    Client,
+    Draft,
+    Row,
+    assert_whole,
+    data_files,
+    delete,
+    duckdb_rows,
+    pyiceberg_rows,
+)
+from tests.support.seams import fresh
+
+Duck = duckdb.DuckDBPyConnection
+MB = 2**20
+
+
+@dataclass
+class Control:
+    """A worker's control, which does something between a group's files and its commit."""
+
+    scratch: Path
+    meanwhile: Callable[[], object] = lambda: None
+    memory_bytes: int = 256 * MB
+    scratch_bytes: int = 4096 * MB
+    checks: int = 0
+
+    def check(self) -> None:
+        self.checks += 1
+        if self.checks == 2:  # the group's files are written, and not committed
+            self.meanwhile()
+
+    def report(self, counts: Mapping[str, int]) -> None:
+        assert all(count >= 0 for count in counts.values())
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Control:
+    (tmp_path / "scratch").mkdir()
+    return Control(tmp_path / "scratch")
+
+
+@pytest.fixture
+def duck(attach: Attach, client: Client) -> Duck:
+    """DuckDB, beside an Iceberg client, that writes all rows to files."""
+    attach().execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    return attach()
+
+
+def task(kind: str = "compact", target_size: int = 128 * MB, **policy: Any) -> UpkeepTask:
+    wanted = replace(parse_policy({}), min_files=2, **policy)
+    return UpkeepTask(kind, NS, "t", "asked for", wanted, target_size)
+
+
+def history(duck: Duck, order: str = "ALL") -> dict[int, str]:
+    """What every version of the table shows DuckDB, with row ids."""
+    found: dict[int, str] = {}
+    for (version,) in duck.sql("SELECT snapshot_id FROM lake.snapshots() WHERE snapshot_id > 1").fetchall():
+        try:
+            rows = duck.sql(f"SELECT rowid, * FROM lake.ns.t AT (VERSION => {version}) ORDER BY {order}").fetchall()
+        except duckdb.CatalogException:
+            rows = []
+        found[version] = repr(rows)
+    return found
+
+
+def assert_sound(services: Services) -> None:
+    damage, _ = examine_tables(services.database)
+    assert [finding for finding in (*diagnose(services.database), *damage) if not finding.ok] == []
+
+
+def append(client: Client, version: str, *rows: Row) -> None:
+    """Append as an Iceberg client of that format version does."""
+    draft = Draft(client.metadata(), format_version=int(version))
+    client.commit(draft.body([draft.manifest([draft.data_file(rows)]), *draft.parent_manifests]))
+
+
+def fill(client: Client, duck: Duck, version: str) -> None:
+    """Files of DuckDB and of an Iceberg client, of several schemas, with updates and deletes."""
+    for column in ("s STRUCT(a INTEGER, b VARCHAR[], w DATE[])", "m MAP(VARCHAR, DECIMAL(9, 2))", "b BLOB"):
+        duck.execute(f"ALTER TABLE lake.ns.t ADD COLUMN {column}")
+    append(client, version, (200, "iceberg"), (201, None), (202, "deleted"))
+    duck.execute(
+        "INSERT INTO lake.ns.t VALUES (1, 'one', NULL, NULL, NULL), (2, '', NULL, NULL, ''), "
+        "(3, NULL, NULL, MAP {}, NULL), "
+        "(4, chr(0) || 'nul', {'a': NULL, 'b': [], 'w': NULL}, NULL, '\\x00\\xFF'::BLOB), "
+        "(5, 'ünï ☃ \"quoted\"', {'a': 1, 'b': ['x', NULL, 'y,\"z'], 'w': [DATE '2024-02-29']}, "
+        "MAP {'k': 1.25, 'k,\"2': NULL}, 'plain'::BLOB)"
+    )
+    duck.execute("DELETE FROM lake.ns.t WHERE id IN (2, 202)")
+    duck.execute("UPDATE lake.ns.t SET name = 'changed' WHERE id IN (3, 200)")
+    duck.execute("ALTER TABLE lake.ns.t ADD COLUMN d DOUBLE DEFAULT 1.5")
+    duck.execute("ALTER TABLE lake.ns.t ADD COLUMN s.c BIGINT")
+    duck.execute("INSERT INTO lake.ns.t (id, name, d, s) VALUES (6, 'ä', 'nan', {'a': 7, 'b': ['q'], 'w': [], 'c': 9})")
+    duck.execute("ALTER TABLE lake.ns.t RENAME COLUMN d TO e")
+    duck.execute("ALTER TABLE lake.ns.t RENAME COLUMN s.a TO aa")
+    duck.execute("ALTER TABLE lake.ns.t DROP COLUMN b")
+    duck.execute("INSERT INTO lake.ns.t (id, name, e) VALUES (7, 'x', '-inf'), (8, '', -0.0), (9, 'z', 0)")
+    duck.execute("DELETE FROM lake.ns.t WHERE id IN (1, 9)")
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_compaction_keeps_rows_row_ids_and_history(
+    services: Services, client: Client, duck: Duck, control: Control, version: str
+) -> None:
+    client.create(properties={"format-version": version})
+    fill(client, duck, version)
+    before, answer = history(duck), client.load()
+    rows, old = pyiceberg_rows(answer), answer["metadata"]["current-snapshot-id"]
+    outcome = compact(services, task(delete_ratio=0.1), control)
+    assert outcome.result == "done", outcome
+    assert outcome.counts["added files"] == 1
+    after = history(duck)
+    assert {key: after[key] for key in before} == before
+    assert after[max(after)] == before[max(before)]
+    answer = Client(fresh(services)).load()
+    assert pyiceberg_rows(answer) == rows
+    assert pyiceberg_rows(answer, old) == rows
+    assert_whole(answer)
+    summary = answer["metadata"]["snapshots"][-1]["summary"]
+    assert (summary["operation"], summary["added-data-files"]) == ("replace", "1")
+    assert int(summary["deleted-records"]) > int(summary["added-records"]) == len(rows)
+    assert len(data_files(answer["metadata"])) == 1
+    assert_sound(services)
+    assert compact(services, task(delete_ratio=0.1), control).result == "unchanged"
+    assert list(control.scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("rows_in_postgres", ["0", "100"])
+def test_deletes_and_appends_that_arrive_meanwhile_are_kept(
+    services: Services, client: Client, duck: Duck, control: Control, version: str, rows_in_postgres: str
+) -> None:
+    client.create(properties={"format-version": version})
+    for start in range(4):
+        duck.execute(f"INSERT INTO lake.ns.t SELECT 10 * {start} + i, 'n' || i FROM range(10) r (i)")
+    duck.execute("DELETE FROM lake.ns.t WHERE id IN (3, 17)")
+    duck.execute(f"CALL lake.set_option('data_inlining_row_limit', {rows_in_postgres}, schema => 'ns')")
+    duck.execute("FROM lake.ns.t").fetchall()
+
+    def meanwhile() -> None:
+        other = Client(fresh(services))
+        metadata = other.metadata()
+        if version == "2":
+            other.commit(delete(metadata, (data_files(metadata)[0], 0), (data_files(metadata)[3], 9)))
+        duck.execute("DELETE FROM lake.ns.t WHERE id IN (11, 12, 20)")
+        duck.execute("UPDATE lake.ns.t SET name = 'changed' WHERE id = 25")
+        append(other, version, (100, "new"))
+
+    control.meanwhile = meanwhile
+    assert compact(services, task(), control).result == "done"
+    gone = {3, 17, 11, 12, 20} | ({0, 39} if version == "2" else set())
+    wanted = [(i, "changed" if i == 25 else f"n{i % 10}") for i in range(40) if i not in gone] + [(100, "new")]
+    assert duckdb_rows(duck) == wanted
+    answer = Client(fresh(services)).load()
+    assert pyiceberg_rows(answer) == wanted
+    ((count, distinct),) = duck.sql("SELECT count(*), count(DISTINCT rowid) FROM lake.ns.t").fetchall()
+    assert count == distinct == len(wanted)
+    assert_whole(answer)
+    assert_sound(services)
+
+
+def test_a_file_that_is_rewritten_meanwhile_is_left_out(
+    services: Services, client: Client, duck: Duck, control: Control
+) -> None:
+    client.create()
+    for start in range(3):
+        duck.execute(f"INSERT INTO lake.ns.t SELECT {start}, 'n'")
+    control.meanwhile = lambda: duck.execute("CALL ducklake_merge_adjacent_files('lake', 't', schema => 'ns')")
+    outcome = compact(services, task(), control)
+    assert outcome.result == "skipped"
+    assert duckdb_rows(duck) == pyiceberg_rows(Client(fresh(services)).load()) == [(0, "n"), (1, "n"), (2, "n")]
+    assert not list(Path(services.policy.warehouse).rglob("data/*-rows.parquet"))
+    assert_sound(services)
+
+
+def test_files_of_older_partitionings_stay_in_their_partitions(
+    services: Services, client: Client, duck: Duck, control: Control
+) -> None:
+    client.create()
+    for start in range(2):
+        duck.execute(f"INSERT INTO lake.ns.t SELECT {start}, 'old'")
+    duck.execute("ALTER TABLE lake.ns.t SET PARTITIONED BY (name)")
+    for start in range(2, 5):
+        duck.execute(f"INSERT INTO lake.ns.t SELECT {start}, unnest(['a', 'b', NULL])")
+    before = history(duck)
+    rows = pyiceberg_rows_with_nulls(client)
+    outcome = compact(services, task(), control)
+    assert (outcome.counts["rewritten files"], outcome.counts["added files"]) == (11, 4)
+    after = history(duck)
+    assert {key: after[key] for key in before} == before
+    assert pyiceberg_rows_with_nulls(client) == rows
+    assert duck.sql("SELECT count(*) FROM lake.ns.t WHERE name = 'a'").fetchall() == [(3,)]
+    assert_sound(services)
+
+
+def pyiceberg_rows_with_nulls(client: Client) -> list[Any]:
+    answer = Client(fresh(client.services)).load()
+    return sorted(StaticTable.from_metadata(answer["metadata-location"]).scan().to_arrow().to_pylist(), key=repr)
+
+
+def test_position_deletes_are_merged(services: Services, client: Client, duck: Duck, control: Control) -> None:
+    client.create()
+    client.append(*((i, "n") for i in range(20)))
+    client.append(*((i, "m") for i in range(20, 40)))
+    for position in range(5):
+        metadata = client.metadata()
+        first, second = data_files(metadata)
+        client.commit(delete(metadata, (first, position), (second, position)))
+    rows = duckdb_rows(duck)
+    outcome = rewrite_deletes(services, task("rewrite-deletes"), control)
+    assert outcome.result == "done"
+    answer = Client(fresh(services)).load()
+    summary = answer["metadata"]["snapshots"][-1]["summary"]
+    assert (summary["removed-position-delete-files"], summary["added-position-delete-files"]) == ("5", "1")
+    assert duckdb_rows(duck) == pyiceberg_rows(answer) == rows
+    assert rewrite_deletes(services, task("rewrite-deletes"), control).result == "unchanged"
+    assert_sound(services)
+
+
+def test_rows_in_postgres_are_left_to_the_flush(
+    services: Services, client: Client, attach: Attach, control: Control
+) -> None:
+    client.create()
+    duck = attach()
+    for start in range(3):
+        duck.execute(f"INSERT INTO lake.ns.t VALUES ({start}, 'n')")
+    assert compact(services, task(), control).result == "unchanged"
+    flush_rows(services, NS, "t")
+    duck.execute("INSERT INTO lake.ns.t VALUES (3, 'n')")
+    flush_rows(services, NS, "t")
+    before = history(duck)
+    assert compact(services, task(), control).counts["rewritten files"] == 2
+    after = history(duck)
+    assert {key: after[key] for key in before} == before
