@@ -52,6 +52,7 @@ def exported() -> dict[str, set[str]]:
     metrics.lineage_waiting("console", 0)
     metrics.feed_behind(0.01)
     metrics.task_failed("follow")
+    metrics.upkeep_queued("north", {"queued": 1}, 1.0)
     metrics.warehouse_request("north", 200, 0.01)
     metrics.warehouse_refused("north")
     with metrics.phase("plan"), metrics.store_call("read"):

@@ -93,6 +93,18 @@ export const planQuery = (warehouse: string) =>
     ...PAGED,
   });
 
+export type UpkeepTask = Answer<"/pipeline/v1/upkeep", "get">["tasks"][number];
+
+/** The queue of upkeep. */
+export const upkeepQuery = (warehouse: string) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "upkeep"],
+    queryFn: ({ signal, pageParam }) =>
+      get("/pipeline/v1/upkeep", { warehouse, query: { pageSize: PAGE_SIZE, pageToken: pageParam }, signal }),
+    ...PAGED,
+    refetchInterval: 10_000,
+  });
+
 export interface Parameter {
   readonly name: string;
   readonly in: "path" | "query" | "header" | "cookie";

@@ -9,6 +9,8 @@ import {
   type PlannedJob,
   planQuery,
   type Statistics,
+  type UpkeepTask,
+  upkeepQuery,
 } from "../../api/operation.ts";
 import { Card, Head } from "../../parts/Card.tsx";
 import { Code, Copy } from "../../parts/Copy.tsx";
@@ -52,6 +54,9 @@ export function Upkeep() {
       <Card title="Due now">
         <Plan />
       </Card>
+      <Card title="Queue">
+        <Queue />
+      </Card>
       <Card title="Jobs" aside={<Segments name="Result" value={result} options={RESULTS} choose={choose} />}>
         <Jobs result={result} />
       </Card>
@@ -74,6 +79,9 @@ function Plan() {
     },
     { name: "Job", show: ({ kind }) => formatKind(kind) },
     { name: "Why", show: ({ why }) => <div className="wide-text">{why}</div> },
+    { name: "Reads", kind: "number", show: ({ estimate }) => formatBytes(estimate["bytes-read"]) },
+    { name: "Files saved", kind: "number", show: ({ estimate }) => formatCount(estimate["files-saved"]) },
+    { name: "By itself", show: (job) => <span className="tag">{job["is-automatic"] ? "yes" : "no"}</span> },
     {
       name: "Command",
       kind: "hidden",
@@ -137,6 +145,39 @@ function useAllPages(query: { hasNextPage: boolean; isFetchingNextPage: boolean;
   useEffect(() => {
     if (hasNextPage && !isFetchingNextPage) void fetchNextPage();
   }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
+}
+
+/** What the lake's own workers do, and what waits, is blocked or has failed. */
+function Queue() {
+  const warehouse = useWarehouse();
+  const query = useInfiniteQuery(upkeepQuery(warehouse));
+  useAllPages(query);
+  const columns: readonly Column<UpkeepTask>[] = [
+    {
+      name: "Table",
+      show: ({ namespace, table }) => <TableLink warehouse={warehouse} table={{ namespace, name: table }} />,
+    },
+    { name: "Task", show: ({ kind }) => formatKind(kind) },
+    { name: "State", show: ({ state }) => <StateTag state={state} /> },
+    { name: "Why", show: ({ why, message }) => <div className="wide-text">{message ?? why}</div> },
+    { name: "Attempts", kind: "number", show: ({ attempts }) => formatCount(attempts) },
+    { name: "Since", show: ({ changed }) => <Time at={changed} /> },
+  ];
+  return (
+    <Loaded query={query}>
+      {({ pages }) => {
+        const tasks = pages.flatMap((page) => page.tasks);
+        if (tasks.length === 0)
+          return <Empty title="The queue is empty">Tasks that the lake&rsquo;s own workers do are listed here.</Empty>;
+        return <LongTable name="Queue" rows={tasks} columns={columns} keyOf={({ id }) => String(id)} />;
+      }}
+    </Loaded>
+  );
+}
+
+function StateTag({ state }: { state: string }) {
+  const kinds: Readonly<Record<string, string>> = { done: "good", running: "accent", blocked: "bad", failed: "bad" };
+  return <span className={`tag ${kinds[state] ?? ""}`}>{state}</span>;
 }
 
 function Jobs({ result }: { result: Result }) {

@@ -1,0 +1,82 @@
+"""`duckicelake work` as a process: killed in the middle or stopped, nothing is lost or doubled, and another goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.maintenance.policy import AUTOMATIC
+from duckicelake.upkeep import queue
+from duckicelake.upkeep.planner import plan_lake
+from duckicelake.upkeep.queue import QueuedTask, TaskFilter
+from tests.support.client import Client, duckdb_rows
+from tests.support.waits import wait_until
+
+pytestmark = pytest.mark.crash
+ROWS = 20_000
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(database_url: str, warehouse: Path) -> Start:
+    """Start a worker on the lake."""
+    settings = {"DUCKICELAKE_DATABASE_URL": database_url, "DUCKICELAKE_WAREHOUSE": str(warehouse)}
+
+    def start_worker(*options: str) -> subprocess.Popen[bytes]:
+        command = (str(Path(sys.executable).with_name("duckicelake")), "work", *options)
+        return subprocess.Popen(command, env={**os.environ, **settings}, stderr=subprocess.DEVNULL)
+
+    return start_worker
+
+
+@pytest.fixture
+def lake(client: Client, ducklake: duckdb.DuckDBPyConnection) -> Client:
+    """A lake with a task that takes a while: many rows are to go from Postgres to a file."""
+    with client.services.database.transaction() as cursor:
+        queue.write_policies(cursor, {AUTOMATIC: "flush"})
+    client.create()
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 1000000)")
+    ducklake.execute(f"INSERT INTO lake.ns.t SELECT range, 'x' FROM range({ROWS})")
+    assert plan_lake(client.services, 0.001, is_forced=True) == 1
+    return client
+
+
+def find_task(services: Services) -> QueuedTask:
+    with services.database.reading() as cursor:
+        (found,) = queue.list_tasks(cursor, TaskFilter(), None)
+    return found
+
+
+def test_worker_that_is_killed_loses_the_task_to_the_next(
+    lake: Client, ducklake: duckdb.DuckDBPyConnection, start: Start
+) -> None:
+    before = duckdb_rows(ducklake)
+    for _ in range(3):
+        worker = start()
+        wait_until(lambda: find_task(lake.services).state in {"running", "done"})
+        worker.kill()
+        worker.wait()
+        with lake.services.database.transaction() as cursor:  # time goes by
+            for table in ("duckicelake_upkeep_task", "duckicelake_job"):
+                cursor.execute(f"UPDATE {table} SET lease_until = clock_timestamp() - interval '1 second'")
+    assert start("--once").wait(120) == 0
+    assert find_task(lake.services).state == "done"
+    assert duckdb_rows(ducklake) == before
+    ((flushes,),) = ducklake.sql("SELECT count(*) FROM lake.snapshots() WHERE changes::text LIKE '%flush%'").fetchall()
+    assert flushes == 1
+
+
+def test_worker_that_is_stopped_gives_its_task_back(lake: Client, start: Start) -> None:
+    worker = start()
+    wait_until(lambda: find_task(lake.services).state in {"running", "done"})
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(20) == 0
+    assert find_task(lake.services).state in {"queued", "done"}
+    assert start("--once").wait(120) == 0
+    assert find_task(lake.services).state == "done"
