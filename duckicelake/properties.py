@@ -63,6 +63,8 @@ RUN_EPOCH_KEY: Final = "duckicelake.run-epoch"
 """Keys in the summary of a snapshot that is an epoch of a pipeline's run."""
 JOB_KEY: Final = "duckicelake.job"
 """The key in the summary of a pipeline's snapshot: the id of the job that made it."""
+REFRESH_STATE: Final = "refresh-state"
+"""The key in the summary of a snapshot of a materialized view: what the refresh has read, as Iceberg's draft says."""
 _NONE: Final[Mapping[str, str]] = {}
 _DEFAULT_PREVIOUS_VERSIONS: Final = 100
 _ENFORCEMENT_LEVELS: Final = frozenset({"metrics", "strict"})

@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "materialized_views": {
         "errors", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "catalog", "server", "cli", "client",
-        "features", "maintenance", "query", "rest",
+        "features", "maintenance", "properties", "query", "rest",
     },
     "rewrites": {
         "errors", "iceberg", "parquet", "lake", "bridge", "catalog", "features", "maintenance", "query",

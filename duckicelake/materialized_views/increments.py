@@ -240,18 +240,36 @@ def _check_grouping(node: Tree, keys: Sequence[int]) -> None:
         return
     if node["group_sets"] not in ([], [[*range(len(expressions))]]):
         raise NotIncrementalError("the query has several sets of groups")
-    named = {_find_item(node["select_list"], expression) for expression in expressions}
+    grouped = frozenset(part.lower() for expression in expressions for part in expression.get("column_names", ()))
+    named = {_find_item(node["select_list"], expression, grouped) for expression in expressions}
     if named != set(keys):
         raise NotIncrementalError("the query shows other columns than those that it groups by")
 
 
-def _find_item(items: Sequence[Tree], expression: Tree) -> int | None:
-    """Find the column that a group is named by: its place, or the same expression."""
+def _find_item(items: Sequence[Tree], expression: Tree, grouped: frozenset[str]) -> int | None:
+    """Find the column that a group is named by: its place, the same expression, or its alias.
+
+    grouped: names of columns in groups. A name is a column of the source before it is an alias.
+    """
     if expression.get("class") == "CONSTANT":
         place = expression["value"].get("value")
         return place - 1 if isinstance(place, int) else None
     wanted = _canonicalize(expression)
-    return next((index for index, item in enumerate(items) if _canonicalize(item) == wanted), None)
+    same = next((index for index, item in enumerate(items) if _canonicalize(item) == wanted), None)
+    if same is not None or len(expression.get("column_names", ())) != 1:
+        return same
+    alias = expression["column_names"][0].lower()
+    aliased = (index for index, item in enumerate(items) if item["alias"].lower() == alias)
+    return next((index for index in aliased if _reads_others(items[index], grouped)), None)
+
+
+def _reads_others(item: Tree, grouped: frozenset[str]) -> bool:
+    """Return whether an expression reads a column that no group names, as it may only if the group is the expression.
+
+    Else the name may be a column of the source: `SELECT k / 2 AS k … GROUP BY k` shows a group more than once.
+    """
+    names = (node["column_names"] for node in walk(item) if node.get("class") == "COLUMN_REF")
+    return any(grouped.isdisjoint(part.lower() for part in parts) for parts in names)
 
 
 def _canonicalize(expression: Tree) -> bytes:

@@ -13,7 +13,6 @@ from duckicelake.catalog.commit.run import plan_all, retry_on_conflict
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.caller import SERVER_CALLER, Caller, Principal, build_grants
-from duckicelake.catalog.context.hooks import PlannedRead
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload
 from duckicelake.catalog.table.load import follow, load_current_table
@@ -61,6 +60,7 @@ from duckicelake.materialized_views.view_rows import (
     SourceState,
 )
 from duckicelake.postgres.queries import Transaction
+from duckicelake.properties import REFRESH_STATE
 from duckicelake.query.processes import QueryLimits
 from duckicelake.query.reach import load_queried_table
 from duckicelake.query.service import find_limits
@@ -68,8 +68,6 @@ from duckicelake.sql_dialects.placeholders import DUCKDB, format_type_name
 
 REFRESH_SECONDS: Final = 3600.0
 """For which one refresh may compute."""
-REFRESH_STATE: Final = "refresh-state"
-"""The name in a snapshot's summary of what Iceberg's draft of materialized views records."""
 SOURCE_SNAPSHOT: Final = "ducklake.source-snapshot"
 """The name of DuckLake's snapshot at which all sources were read."""
 _NAMINGS: Final = frozenset({"created_table", "altered_table"})
@@ -118,7 +116,6 @@ class _Refresh:
                 return
             current = self.table.metadata.current_snapshot()
             facts = describe_state(record, began_ms)
-            note_reads(self.services, record)
             self._commit(record, current, contents.build_snapshot(current, facts, is_append=is_append))
 
     def _plan(self, process: ContentProcess) -> tuple[RefreshRecord, ResolvedQuery, RefreshPlan]:
@@ -330,14 +327,6 @@ def describe_state(record: RefreshRecord, began_ms: int) -> dict[str, str]:
         "refresh-start-timestamp-ms": began_ms,
     }
     return {REFRESH_STATE: json.dumps(state), SOURCE_SNAPSHOT: str(record.snapshot_id)}
-
-
-def note_reads(services: Services, record: RefreshRecord) -> None:
-    """Note for lineage that whoever writes the next snapshot has read the tables of a refresh."""
-    for source in record.sources:
-        if source.kind == "table" and source.snapshot_id is not None:
-            read = PlannedRead(source.snapshot_id, (), ())
-            services.reads.note_plan(services.caller, parse_schema_name(source.schema_name), source.name, read)
 
 
 def list_updates(snapshot: Snapshot) -> tuple[AddSnapshot, SetSnapshotRef]:

@@ -33,7 +33,8 @@ from duckicelake.query.statement import (
 _CLOCKS: Final = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
 """Names that DuckDB reads as functions where no column has them."""
 _MACRO_CLOCK: Final = re.compile(r"\b(current_\w+|now\(|today\(|random\(|uuid)")
-_RANDOM: Final = frozenset({"reservoir_quantile"})
+_UNSTABLE: Final = frozenset({"current_localtime", "current_localtimestamp", "reservoir_quantile"})
+"""What DuckDB calls consistent, though it reads the clock or takes a sample."""
 _PURE: Final = frozenset({"error"})
 """What DuckDB calls volatile, though it gives nothing."""
 _QUOTED_NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
@@ -194,7 +195,8 @@ def check_deterministic(tree: Tree) -> None:
     """Check that a query gives the same whenever it reads the same. Raises InvalidRequestError."""
     for node in walk(tree):
         name = str(node.get("function_name", "")).lower()
-        if name in find_volatile_functions():
+        is_age_of_now = name == "age" and len(node["children"]) == 1
+        if is_age_of_now or name in find_volatile_functions():
             raise _refuse(f"{name}()")
         names: Sequence[str] = node["column_names"] if node.get("class") == "COLUMN_REF" else ()
         if len(names) == 1 and names[0].lower() in _CLOCKS:
@@ -220,7 +222,7 @@ def find_volatile_functions() -> frozenset[str]:
             for name, stability, macro in rows.fetchall()
             if stability not in {None, "CONSISTENT"} or (macro and _MACRO_CLOCK.search(macro))
         }
-    return frozenset(found - _PURE) | _RANDOM
+    return frozenset(found - _PURE) | _UNSTABLE
 
 
 def walk(tree: Tree) -> Iterator[dict[str, Any]]:

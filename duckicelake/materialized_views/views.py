@@ -49,7 +49,6 @@ from duckicelake.materialized_views.refreshes import (
     find_view,
     list_places,
     list_updates,
-    note_reads,
 )
 from duckicelake.materialized_views.sources import ResolvedQuery, resolve_query
 from duckicelake.materialized_views.view_rows import (
@@ -116,7 +115,6 @@ def _create(services: Services, new: NewView, process: ContentProcess, began: fl
         contents.add_files(process.write([resolved.tree], write_select(schema), HOLE, schema))
         snapshot = contents.build_snapshot(None, describe_state(record, began_ms), is_append=True)
         record = replace(record, rows_written=contents.rows, seconds=monotonic() - began)
-        note_reads(services, record)
         _commit(services, new, resolved, record, list_creation(metadata, snapshot))
     return find_view(services, new.namespace, new.name)
 

@@ -127,7 +127,9 @@ def write_random_query(source: random.Random) -> str:
         case "rows":
             return f"SELECT {items} FROM {{t}} WHERE {where}"
         case "groups":
-            return f"SELECT {', '.join(keys)}, {aggregates} FROM {{t}} WHERE {where} GROUP BY ALL"
+            aliases = ", ".join(key.rpartition(" ")[2] for key in keys)
+            groups = source.choice(("ALL", aliases, ", ".join(str(place + 1) for place in range(len(keys)))))
+            return f"SELECT {', '.join(keys)}, {aggregates} FROM {{t}} WHERE {where} GROUP BY {groups}"
         case "total":
             return f"SELECT {aggregates} FROM {{t}} WHERE {where}"
         case "joined":

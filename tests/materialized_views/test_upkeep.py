@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from time import sleep
 
@@ -9,7 +10,9 @@ import pytest
 
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.jobs import list_jobs
+from duckicelake.changelog.writer import write_all_changes
 from duckicelake.errors import InvalidRequestError, TaskStoppedError
+from duckicelake.lineage.events.generator import EventGenerator, parse_source_uuids
 from duckicelake.materialized_views import contents, upkeep
 from duckicelake.materialized_views.contents import ContentProcess
 from duckicelake.materialized_views.view_rows import Schedule
@@ -145,3 +148,23 @@ def test_views_that_nothing_concerns_do_not_fall_behind(views: Views, monkeypatc
     assert views.find("mv").last.snapshot_id == after
     views.refresh("mv")
     views.assert_exact("mv", "SELECT k FROM {t}")
+
+
+def test_lineage_has_the_sources_whoever_refreshes(views: Views) -> None:
+    views.lake.run("INSERT INTO u VALUES (1)")
+    views.create("both", "SELECT t.k FROM t JOIN u USING (k)")
+    write_all_changes(views.services)
+    while EventGenerator(views.services, "http://catalog:8181", age=timedelta(0)).advance():
+        pass
+    with views.services.database.statement() as cursor:
+        rows = cursor.execute("SELECT body FROM duckicelake_lineage_event ORDER BY id").fetchall()
+    bodies = [body for (body,) in rows if any("both" in one["name"] for one in body["outputs"])]
+    names = {one["facets"]["symlinks"]["identifiers"][0]["name"] for body in bodies for one in body["inputs"]}
+    assert {name.rpartition(".")[2] for name in names} == {"t", "u"}
+
+
+@pytest.mark.parametrize(
+    "said", ["", "x", "[]", "{}", '{"source-states": [{}]}', '{"source-states": {"a": 1}}', "[" * 9999]
+)
+def test_summary_that_names_no_sources_is_no_trouble(said: str) -> None:
+    assert parse_source_uuids({"refresh-state": said}) == []

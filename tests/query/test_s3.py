@@ -254,3 +254,17 @@ def test_file_name_leads_to_no_other_server(locked: duckdb.DuckDBPyConnection, l
                 locked.execute(f"FROM read_parquet('{find_file(lake, 'open')}{end}')").fetchall()
         listening.shutdown()
     assert asked == []
+
+
+def test_materialized_view_reads_and_writes_the_store(
+    services: Services, serve: Serve, lake: duckdb.DuckDBPyConnection
+) -> None:
+    http = serve(create_app(services))
+    views = "/v1/namespaces/open/materialized-views"
+    body = {"name": "mv", "query": "SELECT id % 10 AS k, count(*) AS n FROM t GROUP BY k"}
+    assert http.post(views, json=body, timeout=60).status_code == 200
+    lake.execute("INSERT INTO lake.open.t SELECT 2000 + i, 'x' FROM range(100) r(i)")
+    refreshed = http.post(f"{views}/mv/refresh", json={}, timeout=60).json()
+    assert refreshed["mode"] == "incremental", refreshed["reason"]
+    expected = lake.execute("SELECT id % 10 AS k, count(*) AS n FROM lake.open.t GROUP BY k ORDER BY k").fetchall()
+    assert lake.execute("FROM lake.open.mv ORDER BY k").fetchall() == expected

@@ -1,5 +1,6 @@
 """Generate OpenLineage events from the lake's changes, in a background thread."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.caller import SESSION
@@ -17,6 +19,7 @@ from duckicelake.lake.side_tables import jobs
 from duckicelake.lineage.events import progress as lineage_progress
 from duckicelake.lineage.events import read_rows
 from duckicelake.lineage.events.inference import (
+    MAX_INPUTS,
     ApplicationWrite,
     InferredInput,
     build_input_facets,
@@ -49,7 +52,7 @@ from duckicelake.lineage.openlineage.runs import (
 )
 from duckicelake.lineage.sql.functions import name_file_dataset
 from duckicelake.postgres.queries import Transaction
-from duckicelake.properties import JOB_KEY
+from duckicelake.properties import JOB_KEY, REFRESH_STATE
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the changelog."""
@@ -77,12 +80,12 @@ class RunInputs:
         self._readers = read_rows.find_readers(cursor, [find_reader(write) for write in writes if write.is_known])
 
     def add(self, run: RunChanges, body: Json, lake: NamedLake) -> Json:
-        """Add inputs to a run's body: files that its job read.
+        """Add inputs to a run's body: files that its job read, or tables that a refresh of a view did.
 
         If there are none, add inferred inputs, and their column lineage.
         """
-        files = self._files(run)
-        return {**body, "inputs": files} if files else self._with_inferred(run, body, lake)
+        named = self._files(run) or self._sources(run, lake)
+        return {**body, "inputs": named} if named else self._with_inferred(run, body, lake)
 
     def _files(self, run: RunChanges) -> list[Json]:
         """Return the files that the pipeline's job names, if the changes are those of a job of the same principal."""
@@ -93,6 +96,15 @@ class RunInputs:
         found = jobs.read_job_inputs(self._cursor, str(job), first.change.principal)
         places = dict.fromkeys(place for change in found if (place := name_file_dataset(change)) is not None)
         return [{"namespace": place.namespace, "name": place.name, "facets": {}} for place in places]
+
+    def _sources(self, run: RunChanges, lake: NamedLake) -> list[Json]:
+        """Return the tables that a snapshot of a materialized view names as read."""
+        found = lineage_progress.read_sources(self._cursor, parse_source_uuids(run[0].summary))
+        places = [(resource, name_location(location)) for resource, location in found]
+        return [
+            {"namespace": place.namespace, "name": place.name, "facets": build_symlink(resource, "TABLE", lake)}
+            for resource, place in places
+        ]
 
     def _with_inferred(self, run: RunChanges, body: Json, lake: NamedLake) -> Json:
         write = _build_write(run)
@@ -109,6 +121,16 @@ class RunInputs:
         outputs = [_find_output(output, inputs, lake) for output in body["outputs"]]
         name = format_job_name(run, lake, [inferred.table.rpartition(".")[0] for inferred, _ in inputs])
         return {**body, "job": {**body["job"], "name": name}, "inputs": catalog_change, "outputs": outputs}
+
+
+def parse_source_uuids(summary: Mapping[str, str]) -> list[str]:
+    """Parse the UUIDs of the tables that a refresh of a materialized view has read; none of what has another form."""
+    try:
+        states = json.loads(summary.get(REFRESH_STATE) or "{}").get("source-states", ())
+        found = [str(UUID(state["uuid"])) for state in states if state["type"] == "table"]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return []
+    return found[:MAX_INPUTS]
 
 
 def _build_write(run: RunChanges) -> ApplicationWrite | None:

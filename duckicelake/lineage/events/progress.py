@@ -9,6 +9,7 @@ from uuid import UUID
 import orjson
 
 from duckicelake.changelog.entries import LogPosition
+from duckicelake.iceberg.identifiers import parse_schema_name, to_schema_name
 from duckicelake.lake.model import ViewDefinition
 from duckicelake.postgres.queries import Transaction, load_queries
 
@@ -85,6 +86,12 @@ def read_owners(cursor: Transaction, table_ids: Iterable[int]) -> dict[int, str]
 def read_places(cursor: Transaction, table_ids: Iterable[int]) -> dict[int, str]:
     """Read the locations of tables that Iceberg clients have seen, by table id."""
     return dict(cursor.execute(_SQL.places, {"table_ids": list(table_ids)}).fetchall())
+
+
+def read_sources(cursor: Transaction, uuids: Iterable[str]) -> list[tuple[str, str]]:
+    """Read full names and locations of live tables that Iceberg clients have seen, by their UUIDs."""
+    rows = cursor.execute(_SQL.sources, {"uuids": list(uuids)}).fetchall()
+    return [(to_schema_name((*parse_schema_name(schema), name)), location) for schema, name, location in rows]
 
 
 def find_named(cursor: Transaction, schema_name: str, name: str, at: int) -> tuple[int, bool] | None:

@@ -25,6 +25,14 @@ WHERE table_id = ANY(%(table_ids)s::bigint[]) AND metadata -> 'properties' ->> '
 -- places: where tables lie that Iceberg clients have seen
 SELECT table_id, location FROM duckicelake_table WHERE table_id = ANY(%(table_ids)s::bigint[]);
 
+-- sources: names and places of live tables that Iceberg clients have seen, by UUID
+SELECT n.schema_name, t.table_name, k.location
+FROM ducklake_table t
+JOIN duckicelake_table k USING (table_id)
+JOIN duckicelake_schemas() n ON n.schema_id = t.schema_id AND n.end_snapshot IS NULL
+WHERE t.table_uuid = ANY(%(uuids)s::uuid[]) AND t.end_snapshot IS NULL
+ORDER BY n.schema_name, t.table_name;
+
 -- named: the table or view that had a name at a snapshot
 SELECT t.table_id, false
 FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
