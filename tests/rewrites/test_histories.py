@@ -1,6 +1,8 @@
 """Rewrites of tables with a history: every version of old schemas, partitionings and format versions stays."""
 
+import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -119,7 +121,7 @@ def fill(client: Client, duck: Duck, version: str) -> None:
     duck.execute("DELETE FROM lake.ns.t WHERE id IN (1, 9)")
 
 
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.model), "3"])
 def test_compaction_keeps_rows_row_ids_and_history(
     services: Services, client: Client, duck: Duck, control: Control, version: str
 ) -> None:
@@ -146,6 +148,7 @@ def test_compaction_keeps_rows_row_ids_and_history(
     assert list(control.scratch.iterdir()) == []
 
 
+@pytest.mark.model
 @pytest.mark.parametrize("version", ["2", "3"])
 @pytest.mark.parametrize("rows_in_postgres", ["0", "100"])
 def test_deletes_and_appends_that_arrive_meanwhile_are_kept(
@@ -253,3 +256,46 @@ def test_rows_in_postgres_are_left_to_the_flush(
     assert compact(services, task(), control).counts["rewritten files"] == 2
     after = history(duck)
     assert {key: after[key] for key in before} == before
+
+
+STATEMENTS = (
+    "INSERT INTO lake.ns.t (id, name) SELECT {n} + range, 'n' || range FROM range({few})",
+    "INSERT INTO lake.ns.t (id) SELECT {n} + range FROM range(30)",
+    "DELETE FROM lake.ns.t WHERE id % 7 = {few}",
+    "UPDATE lake.ns.t SET name = 'u{n}' WHERE id % 11 = {few}",
+    "ALTER TABLE lake.ns.t ADD COLUMN c{n} INTEGER DEFAULT {few}",
+    "ALTER TABLE lake.ns.t SET PARTITIONED BY (name)",
+    "ALTER TABLE lake.ns.t RESET PARTITIONED BY",
+    "ALTER TABLE lake.ns.t SET SORTED BY (id DESC)",
+    "CALL ducklake_merge_adjacent_files('lake', 't', schema => 'ns')",
+    "CALL ducklake_rewrite_data_files('lake', 't', schema => 'ns', delete_threshold => 0.2)",
+    "CALL lake.set_option('data_inlining_row_limit', {few}, schema => 'ns')",
+)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_histories_stay_whatever_is_rewritten_between(
+    services: Services, client: Client, duck: Duck, control: Control, seed: int, version: str
+) -> None:
+    """Every version keeps its rows and row ids through rewrites; DuckDB's own merges may renumber nothing either."""
+    chance = random.Random(seed)
+    client.create(properties={"format-version": version})
+    for number in range(1, 21):
+        statement = chance.choice(STATEMENTS).format(n=100 * number, few=chance.randrange(1, 7))
+        with suppress(duckdb.Error):  # DuckDB refuses some, as a merge of files that lie elsewhere
+            duck.execute(statement)
+        if chance.random() < 0.2:
+            flush_rows(services, NS, "t")
+        if chance.random() < 0.3:
+            before = history(duck)
+            compact(services, task(delete_ratio=chance.choice([0.01, 0.5])), control)
+            after = history(duck)
+            assert {key: after[key] for key in before} == before, statement
+        if chance.random() < 0.2:
+            rewrite_deletes(services, task("rewrite-deletes"), control)
+    rows = StaticTable.from_metadata(Client(fresh(services)).load()["metadata-location"]).scan().to_arrow()
+    found = zip(rows["id"].to_pylist(), rows["name"].to_pylist(), strict=True)
+    assert sorted(found, key=repr) == sorted(duckdb_rows(duck), key=repr)
+    assert_sound(services)

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -34,6 +35,9 @@ from duckicelake.file_lake.catalog_file import open_catalog_file
 from duckicelake.iceberg.rest import CommitTransactionRequest
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.maintenance.policy import parse_policy
+from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.rewrites.actions import compact
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
 from tests.support.client import NS, Client
@@ -192,6 +196,8 @@ def _do(services: Services, work: Work) -> None:
             client.load(work.name)
         case "flush":
             flush_rows(services, NS, work.name)
+        case "compact":
+            _compact(services, work.name)
         case "import":
             import_table(services, DeltaImport(work.body["root"], NS, work.name))
         case "sync":
@@ -203,6 +209,26 @@ def _do(services: Services, work: Work) -> None:
             tables.drop_table(services, NS, work.name, purge=True)
         case _:
             raise ValueError(work.act)
+
+
+@dataclass(frozen=True, slots=True)
+class FreeControl:
+    """A task's control that stops nothing."""
+
+    scratch: Path
+    memory_bytes: int = 256 * 2**20
+    scratch_bytes: int = 2**30
+
+    def check(self) -> None: ...
+
+    def report(self, counts: Mapping[str, int]) -> None: ...
+
+
+def _compact(services: Services, name: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        policy = parse_policy({"maintenance.compaction.min-files": "2"})
+        task = UpkeepTask("compact", NS, name, "asked for", policy, 128 * 2**20)
+        assert compact(services, task, FreeControl(Path(folder))).result == "done"
 
 
 def _import_file(services: Services, file: Path) -> None:

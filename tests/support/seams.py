@@ -118,6 +118,11 @@ class FusedDatabase:
     database: Database
     fuse: Fuse
 
+    @property
+    def url(self) -> str:
+        """As processes of their own, such as DuckDB's, connect."""
+        return self.database.url
+
     @contextmanager
     def transaction(self, *, pipelined: bool = False) -> Iterator[Transaction]:
         self.fuse.burn("begin")
