@@ -250,14 +250,20 @@ class Worker:
         self._log(f"{task}")
         self._running = running = RunningTask(services, claimed, task, self._limits, self.stopped)
         try:
-            outcome = running.run()
-            end = TaskEnd("done", outcome.message, outcome)
+            end = explain_outcome(running.run(), claimed)
         except Exception as error:  # noqa: BLE001 - whatever it was, the queue must say so, and other tasks go on
             end = explain_end(error, claimed, running.quiet_until_ms)
         running.close(end)
         self._running = None
         self._log(f"{task.kind} {task.table}: {end.state}" + (f", {end.message}" if end.message else ""))
         return end
+
+
+def explain_outcome(outcome: TaskOutcome, claimed: ClaimedTask) -> TaskEnd:
+    """Say what becomes of a task that ended by itself: one that others kept from it is tried again."""
+    if outcome.result != "skipped":
+        return TaskEnd("done", outcome.message, outcome)
+    return TaskEnd("failed" if claimed.attempts >= MAX_ATTEMPTS else "waiting", outcome.message, outcome)
 
 
 def explain_end(error: Exception, claimed: ClaimedTask, quiet_until_ms: int | None = None) -> TaskEnd:

@@ -1,5 +1,6 @@
 """The queue of upkeep: what is due comes in once, is done once, and each fault leaves a state that says what it is."""
 
+import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.maintenance.policy import AUTOMATIC
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.upkeep import actions, queue
-from duckicelake.upkeep.planner import keeps_itself, plan_lake, request_tasks
+from duckicelake.upkeep.planner import find_due, keeps_itself, plan_lake, request_tasks
 from duckicelake.upkeep.queue import QueuedTask, TaskFilter
 from duckicelake.upkeep.worker import MAINTENANCE_LEASE, MAX_ATTEMPTS, Worker, WorkerLimits
 from tests.support.client import NS, Client, duckdb_rows, set_properties
@@ -348,3 +349,41 @@ def test_rows_are_the_same_after_upkeep(lake: Client, ducklake: duckdb.DuckDBPyC
     while Worker(replace(LIMITS, at_once=1)).work(lake.services):
         pass
     assert duckdb_rows(ducklake) == before
+
+
+def test_table_that_was_compacted_is_not_due_again(client: Client) -> None:
+    """Whatever small files there were: those of equal size that hold them give no task."""
+    target, chance = 1000, random.Random(7)
+    client.create(properties={"write.target-file-size-bytes": str(target), "maintenance.compaction.min-files": "2"})
+    is_due_once = False
+    for _ in range(25):
+        sizes = [chance.randint(1, target * 3 // 4 - 1) for _ in range(chance.randint(1, 12))]
+        is_due_once |= is_compaction_due(client.services, sizes)
+        left = -(-sum(sizes) // target)
+        assert not is_compaction_due(client.services, [sum(sizes) // left] * left), sizes
+    assert is_due_once
+
+
+def is_compaction_due(services: Services, sizes: list[int]) -> bool:
+    """Return whether a table with files of these sizes alone is to be compacted."""
+    with services.database.transaction() as cursor:
+        cursor.execute("DELETE FROM ducklake_data_file")
+        cursor.execute(
+            "INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative, "
+            "file_format, record_count, file_size_bytes, footer_size) "
+            "SELECT n, t.table_id, t.begin_snapshot, n::text, true, 'parquet', 1, size, 1 "
+            "FROM ducklake_table t, unnest(%(sizes)s::bigint[]) WITH ORDINALITY AS f (size, n)",
+            {"sizes": sizes},
+        )
+        now_ms = queue.read_clock(cursor)
+    return bool(find_due(services, now_ms, NS, "t", ("compact",)))
+
+
+def test_task_that_others_kept_from_its_work_is_tried_again(lake: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_action(monkeypatch, lambda *_: TaskOutcome("skipped", "others changed the same files"), "flush")
+    plan(lake.services)
+    for state in (*["waiting"] * (MAX_ATTEMPTS - 1), "failed"):
+        make_ready(lake.services)
+        assert Worker(LIMITS).work(lake.services)
+        assert (only(lake.services).state, only(lake.services).message) == (state, "others changed the same files")
+    assert {job.result for job in jobs(lake.services)} == {"skipped"}

@@ -1,0 +1,69 @@
+"""The routes of upkeep: the queue, tasks that are asked for, policies of the lake and of tables."""
+
+from collections.abc import Callable
+
+import duckdb
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from duckicelake.maintenance.policy import AUTOMATIC
+from duckicelake.server.app import create_app
+from duckicelake.upkeep.worker import Worker
+from tests.support.client import Client
+from tests.upkeep.test_queue import LIMITS, insert
+
+TABLE = "/pipeline/v1/namespaces/ns/tables/t"
+
+
+@pytest.fixture
+def http(client: Client, ducklake: duckdb.DuckDBPyConnection, serve: Callable[[FastAPI], httpx.Client]) -> httpx.Client:
+    """A server on a lake with a table whose rows are in Postgres."""
+    client.create(properties={"maintenance.flush.min-rows": "3"})
+    insert(ducklake, 5)
+    return serve(create_app(client.services))
+
+
+def test_task_that_is_asked_for_is_in_the_queue_until_a_worker_has_done_it(http: httpx.Client, client: Client) -> None:
+    asked = http.post(f"{TABLE}/upkeep", json={"kinds": ["flush"]}).raise_for_status().json()["tasks"]
+    assert [(task["kind"], task["table"]) for task in asked] == [("flush", "t")]
+    (task,) = http.get("/pipeline/v1/upkeep", params={"state": "queued"}).json()["tasks"]
+    assert (task["requested-by"], task["attempts"]) == ("anonymous", 0)
+    assert Worker(LIMITS).work(client.services)
+    (task,) = http.get("/pipeline/v1/upkeep", params={"namespace": "ns", "table": "t"}).json()["tasks"]
+    assert (task["state"], task["counts"]["rows in Postgres"]) == ("done", 5)
+    assert http.post("/pipeline/v1/upkeep", json={"kinds": ["flush"], "namespace": ["ns"]}).json() == {"tasks": []}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "says"),
+    [
+        ("POST", f"{TABLE}/upkeep", {"kinds": ["nope"]}, 400, "'nope' is no kind of upkeep: there are"),
+        ("POST", "/pipeline/v1/namespaces/ns/tables/none/upkeep", {}, 404, "Table does not exist: ns.none"),
+        ("GET", "/pipeline/v1/namespaces/ns/tables/none/policies", None, 404, "Table does not exist: ns.none"),
+        ("GET", "/pipeline/v1/upkeep?state=nope", None, 400, "'nope' is no state of a task: there are queued"),
+        ("GET", "/pipeline/v1/upkeep?table=t", None, 400, "give that, too"),
+        ("PUT", "/pipeline/v1/policies", {"policies": {AUTOMATIC: "nope"}}, 400, "should be none, or kinds of flush"),
+        ("PUT", "/pipeline/v1/policies", {"policies": {"owner": "me"}}, 400, "'owner' is no policy of a lake"),
+        ("PUT", "/pipeline/v1/policies", {"policies": {"maintenance.quiet-hours": "9-5"}}, 400, "hours as 22:00-06:00"),
+    ],
+)
+def test_wrong_requests_are_refused(
+    http: httpx.Client, method: str, path: str, body: object, status: int, says: str
+) -> None:
+    answer = http.request(method, path, json=body)
+    assert (answer.status_code, says in answer.text) == (status, True), answer.text
+
+
+def test_policies_say_who_set_them(http: httpx.Client) -> None:
+    policies = {AUTOMATIC: "flush", "maintenance.flush.min-rows": "7"}
+    http.put("/pipeline/v1/policies", json={"policies": policies}).raise_for_status()
+    assert http.get("/pipeline/v1/policies").json()["policies"] == policies
+    updates = {"updates": {"maintenance.quiet-hours": "01:00-02:00 Asia/Tokyo"}}
+    http.post("/v1/namespaces/ns/properties", json=updates).raise_for_status()
+    answer = http.get(f"{TABLE}/policies").json()
+    found = {policy["name"]: (policy["value"], policy["source"]) for policy in answer["policies"]}
+    assert found[AUTOMATIC] == ("flush", "lake")
+    assert found["maintenance.flush.min-rows"] == ("3", "table")
+    assert found["maintenance.quiet-hours"] == ("01:00-02:00 Asia/Tokyo", "namespace ns")
+    assert answer["problem"] is None
