@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import count
 
 from duckicelake.bridge.native.steps import replay_window
@@ -20,7 +21,14 @@ from duckicelake.lake.doctor.damage import (
     read_table_names,
     read_table_statistics,
 )
-from duckicelake.lake.doctor.findings import Finding, build_file_end, wrap_in_snapshot
+from duckicelake.lake.doctor.findings import (
+    Finding,
+    ReportProgress,
+    build_file_end,
+    report_nothing,
+    run_check,
+    wrap_in_snapshot,
+)
 from duckicelake.lake.doctor.inlined_damage import find_inlined_damage, find_lost_deletes
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.model import LakeChange
@@ -92,19 +100,25 @@ def _rows_left(live: LiveFiles, file_id: int) -> int:
     return len(file.keys) - len(live.deleted.get(file_id, ())) if file else 0
 
 
-def examine_tables(database: Database) -> tuple[list[Finding], list[NeededFile]]:
-    """Return (what is damaged in DuckLake's tables and ours, sorted; the files that must be in the store)."""
+def examine_tables(
+    database: Database, report: ReportProgress = report_nothing, *, with_files: bool = True
+) -> tuple[list[Finding], list[NeededFile]]:
+    """Return (what is damaged in DuckLake's tables and ours, sorted; the files that must be in the store).
+
+    with_files: list these files, which takes long of a million.
+    """
     with database.reading() as cursor:
         names = read_table_names(cursor)
-        found = [
-            *find_damage(cursor),
-            *find_inlined_damage(cursor, names),
-            *find_lost_deletes(cursor, names),
-            *find_disagreements(cursor, names),
-            *_stale_statistics(cursor, names),
-            *_unreadable_names(cursor),
-        ]
-        files = read_needed_files(cursor, names)
+        found = find_damage(cursor, names, report)
+        for name, check in (
+            ("row ids, counts, inlined deletes", partial(find_inlined_damage, cursor, names)),
+            ("lost deletes", partial(find_lost_deletes, cursor, names)),
+            ("rows of both sides", partial(find_disagreements, cursor, names)),
+            ("statistics of columns", partial(_stale_statistics, cursor, names)),
+            ("names in requests", partial(_unreadable_names, cursor)),
+        ):
+            found += run_check(name, check, report)
+        files = read_needed_files(cursor, names) if with_files else []
     return sorted(found, key=lambda finding: (finding.name, finding.detail)), _each_once(files)
 
 

@@ -1,5 +1,6 @@
 """Check a lake, how far its changelog is behind it, and what the installed features add to the checks."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -15,7 +16,15 @@ from duckicelake.features.registry import load_hooks
 from duckicelake.lake.doctor import checks
 from duckicelake.lake.doctor.checks import is_prepared
 from duckicelake.lake.doctor.damage import NeededFile
-from duckicelake.lake.doctor.findings import DoctorCheck, Finding, make_finding
+from duckicelake.lake.doctor.findings import (
+    CheckProgress,
+    DoctorCheck,
+    Finding,
+    ReportProgress,
+    make_finding,
+    report_nothing,
+    run_check,
+)
 from duckicelake.lake.setup.migrations import is_up_to_date
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction, load_queries
@@ -33,7 +42,8 @@ _FORGET_ADVICE: Final = (
 
 
 ExamineStore = Callable[[], Iterable[Finding]]
-TrackFiles = Callable[[Iterable[Finding | None], int], Iterable[Finding | None]]
+_REPORT_SECONDS: Final = 0.5
+"""Seconds between reports of how many files were looked for."""
 
 
 def examine_lake(
@@ -43,38 +53,53 @@ def examine_lake(
     with_files: bool = True,
     with_lineage: bool = True,
     advise: Callable[[UnavailableError], str] = lambda _: "",
-    track: TrackFiles = lambda examined, _: examined,
+    report: ReportProgress = report_nothing,
 ) -> list[Finding]:
-    """Examine database, tables, store, warehouse and files; return all findings.
+    """Examine database, tables, store, warehouse and files, one check after the other; return all findings.
 
-    with_files: look for each data file in the store. advise: what to do where Postgres doesn't answer. track: follows
-    the examination of so many files.
+    with_files: look for each data file in the store. advise: what to do where Postgres doesn't answer. report: called
+    as each check begins and ends.
     """
-    findings, files = _examine_database(services.database, advise, with_lineage=with_lineage)
-    found = list(examine_store())
+    findings = run_check(
+        "database", lambda: _examine_database(services.database, advise, with_lineage=with_lineage), report
+    )
+    files: list[NeededFile] = []
+    if is_prepared(findings):
+        damage, files = _examine_tables(services.database, advise, report, with_files=with_files)
+        findings += damage
+    found = run_check("object store", examine_store, report)
     is_sound = all(finding.ok for finding in found)
     if is_prepared(findings) and is_sound:
-        found += _examine_warehouse(services)
+        found += run_check("warehouse", lambda: _examine_warehouse(services), report)
     if with_files and all(finding.ok for finding in found):
-        found += _examine_needed_files(services, files, track)
+        found += run_check("files", lambda: _examine_needed_files(services, files, report), report)
     return [*findings, *found]
 
 
 def _examine_database(
     database: Database, advise: Callable[[UnavailableError], str], *, with_lineage: bool
-) -> tuple[list[Finding], list[NeededFile]]:
-    """Return the findings on the lake and its tables, and the files that must be in the store."""
+) -> list[Finding]:
     try:
         database.check()
-        findings = diagnose(database, with_lineage=with_lineage)
-        if not is_prepared(findings):
-            return findings, []
-        damage, files = examine_tables(database)
-        return [*findings, *(damage or [build_ok("tables", "nothing in them is damaged")])], files
+        return diagnose(database, with_lineage=with_lineage)
     except UnavailableError as error:
-        return [Finding("database", ok=False, detail=str(error), advice=advise(error))], []
+        return [Finding("database", ok=False, detail=str(error), advice=advise(error))]
     except UnsupportedCatalogError as error:
-        return [Finding("database", ok=False, detail=str(error), advice="")], []
+        return [Finding("database", ok=False, detail=str(error), advice="")]
+
+
+def _examine_tables(
+    database: Database, advise: Callable[[UnavailableError], str], report: ReportProgress, *, with_files: bool
+) -> tuple[list[Finding], list[NeededFile]]:
+    """Return the findings on the tables, and the files that must be in the store."""
+    try:
+        damage, files = examine_tables(database, report, with_files=with_files)
+    except UnavailableError as error:
+        lost = Finding("database", ok=False, detail=str(error), advice=advise(error))
+        return run_check("database", lambda: [lost], report), []
+    if damage:
+        return damage, files
+    return run_check("all tables", lambda: [build_ok("tables", "nothing in them is damaged")], report), files
 
 
 def _examine_warehouse(services: Services) -> list[Finding]:
@@ -108,15 +133,25 @@ def _examine_names(services: Services) -> list[Finding]:
     ]
 
 
-def _examine_needed_files(services: Services, files: Sequence[NeededFile], track: TrackFiles) -> list[Finding]:
+def _examine_needed_files(services: Services, files: Sequence[NeededFile], report: ReportProgress) -> list[Finding]:
     """Find files that the store lacks, or holds in another size."""
     try:
-        examined = track(examine_files(services.store, files), len(files))
+        examined = _report_files(examine_files(services.store, files), len(files), report)
         found = sorted((f for f in examined if f is not None), key=lambda finding: finding.detail)
     except UnavailableError as error:
         advice = "make the files readable for this user, or leave them out with --no-files"
         return [Finding("files", ok=False, detail=str(error), advice=advice)]
     return found or [build_ok("files", f"{len(files)} are in the store as they should be")]
+
+
+def _report_files(examined: Iterable[Finding | None], total: int, report: ReportProgress) -> Iterator[Finding | None]:
+    begun_at = reported_at = time.monotonic()
+    for done, found in enumerate(examined):
+        now = time.monotonic()
+        if now - reported_at >= _REPORT_SECONDS:
+            report(CheckProgress("files", None, now - begun_at, done, total))
+            reported_at = now
+        yield found
 
 
 def examine_folder(services: Services) -> Finding:

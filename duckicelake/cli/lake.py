@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -10,11 +11,11 @@ from duckicelake.cli.console.command import NO_LAKE, JsonOption, LakeOption, one
 from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from duckicelake.client.lake import Lake
-    from duckicelake.client.upkeep import CheckResult
-    from duckicelake.lake.doctor.findings import Finding
+    from duckicelake.client.upkeep import CheckReport, CheckResult
+    from duckicelake.lake.doctor.findings import CheckProgress, Finding
     from duckicelake.lake.setup.format import StoredLake
     from duckicelake.settings.model import Settings
 
@@ -208,7 +209,9 @@ def doctor(
             forgotten = forget_skipped(cursor)
         for change in forgotten:
             typer.echo(f"gone  {change}")
-    _print_findings(examine(settings, with_files=files))
+    with _show_checks() as report:
+        findings = examine(settings, report, with_files=files)
+    _end_by(findings)
 
 
 def doctor_over_rest(lake: Lake, files: bool, forget_left_out: bool) -> None:
@@ -217,15 +220,37 @@ def doctor_over_rest(lake: Lake, files: bool, forget_left_out: bool) -> None:
 
     if forget_left_out:
         raise BadInputError("--forget-left-out needs the lake itself: give --lake")
-    _print_findings(lake.doctor(has_files=files))
+    with _show_checks() as report:
+        findings = lake.doctor(has_files=files, report=report)
+    _end_by(findings)
 
 
-def _print_findings(findings: Sequence[Finding | CheckResult]) -> None:
-    """Print findings; exit with 1 if something must be done."""
-    for finding in findings:
-        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
-        if finding.advice:
-            typer.echo(f"      {finding.advice}")
+@contextmanager
+def _show_checks() -> Iterator[Callable[[CheckProgress | CheckReport], None]]:
+    """Print findings as they come, below them on a terminal the check that runs."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    from duckicelake.cli.console import terminal
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with terminal.open_progress(*columns) as progress:
+        task = progress.add_task("", total=None)
+
+        def report(reported: CheckProgress | CheckReport) -> None:
+            if reported.findings is None and reported.done is None:
+                progress.reset(task, description=reported.check, total=None)
+            elif reported.findings is None:
+                progress.update(task, completed=reported.done, total=reported.total)
+            for finding in reported.findings or ():
+                typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
+                if finding.advice:
+                    typer.echo(f"      {finding.advice}")
+
+        yield report
+
+
+def _end_by(findings: Sequence[Finding | CheckResult]) -> None:
+    """Exit with 1 if something must be done."""
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 

@@ -1,20 +1,23 @@
 """What happens in a lake: its history, events, jobs, lineage, audit trail, and what its upkeep needs."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import BinaryIO, Final
 
 from duckicelake.client.changes import ChangeInfo, EventInfo, EventPage, JobInfo, parse_event
 from duckicelake.client.lineage import LineageDirection, LineageInfo
 from duckicelake.client.models import TableSize
 from duckicelake.client.operations import CallerInfo, parse_caller
 from duckicelake.client.records import parse_record
-from duckicelake.client.upkeep import AuditRecord, CheckResult, OrphanInfos, UpkeepInfo
+from duckicelake.client.upkeep import AuditRecord, CheckReport, CheckResult, OrphanInfos, UpkeepInfo
+from duckicelake.errors import CatalogUnreachableError
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 from duckicelake.rest.names import parse_name, parse_table
 
 _UPKEEP_SECONDS: Final = 3600.0
 """Timeout of requests that look at each file of the lake."""
+_JSON_LINES: Final = "application/x-ndjson"
 _WAIT_SECONDS: Final = 20.0
 """How long the server may wait for an event, before it answers that there is none."""
 Time = datetime | str
@@ -172,11 +175,25 @@ class LakeActivity:
         answer = self.client.get(self.client.iceberg("audit"), query)
         return [parse_record(AuditRecord, one) for one in answer["entries"]]
 
-    def doctor(self, *, has_files: bool = True) -> Sequence[CheckResult]:
-        """Have the server examine the lake; return all findings. has_files: look for each data file in the store."""
-        query = {"files": str(has_files).lower()}
-        answer = self.client.get(self.client.iceberg("doctor"), query, seconds=_UPKEEP_SECONDS)
-        return [parse_record(CheckResult, one) for one in answer["findings"]]
+    def doctor(
+        self, *, has_files: bool = True, report: Callable[[CheckReport], None] = lambda _: None
+    ) -> Sequence[CheckResult]:
+        """Have the server examine the lake; return all findings.
+
+        has_files: look for each data file in the store. report: called as each check begins and ends.
+        """
+
+        def read(body: BinaryIO) -> Sequence[CheckResult]:
+            for line in body:
+                answer = json.loads(line)
+                if "check" not in answer:
+                    return [parse_record(CheckResult, one) for one in answer["findings"]]
+                report(parse_record(CheckReport, answer))
+            raise CatalogUnreachableError("The server ended its answer before the last check was done")
+
+        path = f"{self.client.iceberg('doctor')}?files={str(has_files).lower()}"
+        found: Sequence[CheckResult] = self.client.get_streamed(path, _JSON_LINES, _UPKEEP_SECONDS, read)
+        return found
 
     def orphans(self, older_than: datetime) -> OrphanInfos:
         """List files last written before a moment that no table needs. Nothing is deleted."""

@@ -36,6 +36,20 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckReport:
+    """How far a check is. findings: what it found once it has ended; None while it runs. seconds: since it began.
+
+    done, total: of a check that looks for files, how many it has looked for, and how many there are.
+    """
+
+    check: str
+    findings: tuple[CheckResult, ...] | None
+    seconds: float
+    done: int | None
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class OrphanInfo:
     """A file that no table needs."""
 

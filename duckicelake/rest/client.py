@@ -237,26 +237,36 @@ class CatalogClient:
 
         most_bytes: of a longer answer, only so many and one more are returned, and the server ends the rest.
         """
-        return self._post_body(path, body, accept, {"seconds": seconds, "most_bytes": most_bytes, "is_cut": True}).body
+        options = {"seconds": seconds, "most_bytes": most_bytes, "is_cut": True}
+        return self._ask_raw("POST", path, body, accept, options).body
 
     def post_streamed(self, path: str, body: Json, accept: str, seconds: float, read_body: ReadBody) -> Any:
         """Post a body that may be sent twice, and return what is read of the answer while it comes."""
-        return self._post_body(path, body, accept, {"seconds": seconds, "read_body": read_body}).content
+        return self._ask_raw("POST", path, body, accept, {"seconds": seconds, "read_body": read_body}).content
 
-    def _post_body(self, path: str, body: Json, accept: str, options: Json) -> HttpResponse:
-        answer = self._send_raw(path, body, accept, options, self.get_token())
+    def get_streamed(self, path: str, accept: str, seconds: float, read_body: ReadBody) -> Any:
+        """Get a path, and return what is read of the answer while it comes."""
+        return self._ask_raw("GET", path, None, accept, {"seconds": seconds, "read_body": read_body}).content
+
+    def _ask_raw(self, method: str, path: str, body: Json, accept: str, options: Json) -> HttpResponse:
+        answer = self._send_raw(method, path, body, accept, options, self.get_token())
         if answer.status == 401 and self.can_renew_token:
-            answer = self._send_raw(path, body, accept, options, self.get_token(renew=True))
+            answer = self._send_raw(method, path, body, accept, options, self.get_token(renew=True))
         if answer.status >= 300:
-            raise build_error(JsonAnswer(answer.status, parse_json(answer.body)), f"POST {self._uri}{path}")
+            raise build_error(JsonAnswer(answer.status, parse_json(answer.body)), f"{method} {self._uri}{path}")
         return answer
 
-    def _send_raw(self, path: str, body: Json, accept: str, options: Json, token: str | None) -> HttpResponse:
-        headers = {**self.connection.headers, "Accept": accept, "Content-Type": "application/json"}
+    def _send_raw(
+        self, method: str, path: str, body: Json, accept: str, options: Json, token: str | None
+    ) -> HttpResponse:
+        headers = {**self.connection.headers, "Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         try:
-            return self._http.ask("POST", path, headers, json.dumps(body).encode(), may_repeat=True, **options)
+            sent = None if body is None else json.dumps(body).encode()
+            return self._http.ask(method, path, headers, sent, may_repeat=True, **options)
         except NoAnswerError as error:
             raise CatalogUnreachableError(f"{error}: check --uri, and that it runs") from error
 

@@ -83,6 +83,21 @@ def test_doctor_says_what_is_in_order(lake: ShownLake, window: Visit) -> None:
     expect(page.get_by_text("Examined just now")).to_be_visible()
 
 
+def test_doctor_shows_each_check_as_it_goes_and_can_be_stopped(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    checks = page.get_by_role("list", name="Checks").get_by_role("listitem")
+    with lake.services.database.transaction() as cursor:
+        cursor.execute("LOCK TABLE ducklake_table_stats")
+        page.goto(f"{lake.uri}/ui/w/duckicelake/doctor")
+        expect(checks.last).to_contain_text("running…")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_role("status").filter(has_text="Stopped after")).to_be_visible()
+        expect(checks.last).to_contain_text("stopped")
+    page.get_by_role("button", name="Examine again").click()
+    expect(page.get_by_text("Examined just now")).to_be_visible()
+    expect(checks.last).to_contain_text("warehouse")
+
+
 def test_route_is_found_described_and_tried(lake: ShownLake, window: Visit) -> None:
     page = window.page
     page.goto(f"{lake.uri}/ui/w/duckicelake/api")

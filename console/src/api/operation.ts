@@ -2,7 +2,7 @@
 import { infiniteQueryOptions, queryOptions, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { PAGED, PAGE_SIZE } from "./administration.ts";
 import { serverUrl } from "./address.ts";
-import { type Answer, get } from "./client.ts";
+import { type Answer, ApiError, get, send } from "./client.ts";
 
 export type AuditEntry = Answer<"/v1/audit", "get">["entries"][number];
 export type Job = Answer<"/pipeline/v1/jobs", "get">["jobs"][number];
@@ -157,3 +157,45 @@ export const descriptionQuery = () =>
     },
     staleTime: Number.POSITIVE_INFINITY,
   });
+
+/** How far a check is: it runs while it has no findings, and all is well if it has none at its end. */
+export interface CheckProgress {
+  readonly check: string;
+  readonly seconds: number;
+  readonly findings?: readonly Finding[];
+  /** Of a check that looks for files. */
+  readonly done?: number;
+  readonly total?: number;
+}
+
+/** Has the lake examined, check by check. hasFiles: look for every data file in the store, too. Throws ApiError. */
+export async function examineLake(
+  warehouse: string,
+  hasFiles: boolean,
+  signal: AbortSignal,
+  report: (progress: CheckProgress) => void,
+): Promise<void> {
+  const headers = { Accept: "application/x-ndjson" };
+  const answer = await send("get", "/v1/doctor", { warehouse, query: { files: hasFiles }, headers, signal });
+  try {
+    for await (const line of readLines(answer)) {
+      const said = JSON.parse(line) as CheckProgress | Answer<"/v1/doctor", "get">;
+      if (!("check" in said)) return void said.findings.length;
+      report(said);
+    }
+  } catch (error: unknown) {
+    if (signal.aborted) throw error;
+  }
+  const message = "The answer was cut off before the last check. The server or the network may be down.";
+  throw new ApiError(message, 0, "CutAnswer", answer.headers.get("X-Request-Id"));
+}
+
+async function* readLines(answer: Response): AsyncGenerator<string> {
+  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (let part = await reader?.read(); part && !part.done; part = await reader?.read()) {
+    const lines = (rest + part.value).split("\n");
+    rest = lines.pop() ?? "";
+    yield* lines;
+  }
+}

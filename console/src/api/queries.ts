@@ -268,14 +268,6 @@ export const newestChangesQuery = (warehouse: string, of: HistoryOf) =>
     staleTime: 0,
   });
 
-/** hasFiles: look for every data file in the store, too, which takes minutes where there are very many. */
-export const doctorQuery = (warehouse: string, hasFiles: boolean) =>
-  queryOptions({
-    queryKey: [warehouse, "doctor", hasFiles],
-    queryFn: ({ signal }) => get("/v1/doctor", { warehouse, query: { files: hasFiles }, signal }),
-    retry: false,
-  });
-
 export const droppedQuery = (warehouse: string) =>
   infiniteQueryOptions({
     queryKey: [warehouse, "dropped"],

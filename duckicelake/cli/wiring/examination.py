@@ -1,23 +1,20 @@
 """Examine database, lake, tables, warehouse and files, for `duckicelake doctor`."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.catalog.warehouses import confine_services
 from duckicelake.changelog.doctor import examine_folder, examine_lake
-from duckicelake.cli.console import terminal
 from duckicelake.cli.wiring.chosen_lake import reach_lake
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse
 from duckicelake.cli.wiring.services import open_lake_store
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
 from duckicelake.cli.wiring.store_options import build_store_options
 from duckicelake.errors import InvalidSettingsError, StoreDeniedError, UnavailableError
-from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.doctor.findings import Finding, ReportProgress, report_nothing
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.settings.model import Settings
 from duckicelake.storage.bucket_store import BucketStore
@@ -28,7 +25,7 @@ from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.sts_vendor import StsVendor
 
 
-def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
+def examine(settings: Settings, report: ReportProgress = report_nothing, *, with_files: bool = True) -> list[Finding]:
     """Return all findings. Raises StartupError where there is no lake to examine."""
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     with (
@@ -46,7 +43,7 @@ def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
             with_files=with_files,
             with_lineage=own.lineage != "off",
             advise=advise_on_postgres,
-            track=_track,
+            report=report,
         )
 
 
@@ -84,10 +81,3 @@ def _select_store(store: ObjectStore, root: str) -> tuple[str, ObjectStore]:
 
 def _build_bucket_finding(tried: ProbeResult) -> Finding:
     return Finding("object store", ok=not tried.advice, detail=tried.detail, advice=tried.advice)
-
-
-def _track(examined: Iterable[Finding | None], total: int) -> Iterator[Finding | None]:
-    """Show a progress bar on a terminal; it disappears at the end."""
-    columns = (TextColumn("Files"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with terminal.open_progress(*columns) as progress:
-        yield from progress.track(examined, total)

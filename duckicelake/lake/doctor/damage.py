@@ -1,9 +1,11 @@
 """Each kind of damage as a query, and the statistics and files that a whole check reads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 
-from duckicelake.lake.doctor.findings import Finding, wrap_in_snapshot
+from duckicelake.lake.doctor.findings import Finding, ReportProgress, run_check, wrap_in_snapshot
 from duckicelake.lake.model import Column, ColumnStats, find_flaw
 from duckicelake.postgres.queries import Transaction, load_queries
 
@@ -236,11 +238,12 @@ DAMAGE_KINDS = (
 )
 
 
-def find_damage(cursor: Transaction) -> list[Finding]:
-    """Find every case of every kind of damage in the lake itself and in its live tables."""
-    names = read_table_names(cursor)
-    findings = [finding for damage in DAMAGE_KINDS for finding in _find_cases(cursor, damage, names)]
-    return [*findings, *_read_columns(cursor, names)]
+def find_damage(cursor: Transaction, names: Mapping[int, str], report: ReportProgress) -> list[Finding]:
+    """Find every case of every kind of damage in the lake itself and in its live tables, one check for each name."""
+    findings = run_check("columns", partial(_find_flawed_columns, cursor, names), report)
+    for name, kinds in groupby(sorted(DAMAGE_KINDS, key=lambda damage: damage.name), key=lambda damage: damage.name):
+        findings += run_check(name, partial(_find_all_cases, cursor, kinds, names), report)
+    return findings
 
 
 def find_misspelled_tables(cursor: Transaction) -> list[Finding]:
@@ -259,7 +262,12 @@ def read_all_names(cursor: Transaction) -> list[tuple[str, str, str | None]]:
     return [(kind, schema, name) for kind, schema, name in cursor.execute(_SQL.names_of_all).fetchall()]
 
 
-def _find_cases(cursor: Transaction, damage: Damage, names: dict[int, str]) -> list[Finding]:
+def _find_all_cases(cursor: Transaction, kinds: Iterable[Damage], names: Mapping[int, str]) -> Iterator[Finding]:
+    for damage in kinds:
+        yield from _find_cases(cursor, damage, names)
+
+
+def _find_cases(cursor: Transaction, damage: Damage, names: Mapping[int, str]) -> list[Finding]:
     rows = cursor.execute(damage.query).fetchall()
     columns = [column.name for column in cursor.description or ()]
     cases = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -270,7 +278,7 @@ def _find_cases(cursor: Transaction, damage: Damage, names: dict[int, str]) -> l
     ]
 
 
-def _read_columns(cursor: Transaction, names: dict[int, str]) -> list[Finding]:
+def _find_flawed_columns(cursor: Transaction, names: Mapping[int, str]) -> list[Finding]:
     columns: dict[int, list[Column]] = {table_id: [] for table_id in names}
     for table_id, *row in cursor.execute(_SQL.columns).fetchall():
         if table_id in columns:

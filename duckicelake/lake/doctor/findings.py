@@ -1,6 +1,7 @@
 """The result of a check, and SQL that repairs damage within DuckLake's commit protocol."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,38 @@ class Finding:
     ok: bool
     detail: str
     advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckProgress:
+    """How far a check is.
+
+    findings: what it found once it has ended, nothing where all is well; None while it runs. seconds: since it began.
+    done, total: of a check that looks for files, how many it has looked for, and how many there are.
+    """
+
+    check: str
+    findings: tuple[Finding, ...] | None = None
+    seconds: float = 0.0
+    done: int | None = None
+    total: int | None = None
+
+
+ReportProgress = Callable[[CheckProgress], None]
+"""Called in the thread that examines; what it raises ends the examination."""
+
+
+def report_nothing(progress: CheckProgress) -> None:
+    """Ignore how far a check is."""
+
+
+def run_check(name: str, check: Callable[[], Iterable[Finding]], report: ReportProgress) -> list[Finding]:
+    """Run a check, and report its begin and what it found."""
+    report(CheckProgress(name))
+    begun_at = time.monotonic()
+    found = list(check())
+    report(CheckProgress(name, tuple(found), time.monotonic() - begun_at))
+    return found
 
 
 class RunCheck(Protocol):

@@ -1,16 +1,20 @@
 """Routes of a lake's upkeep: the audit trail, what `doctor` finds, and files that no table needs."""
 
-from collections.abc import Iterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query, Response
 from pydantic import AwareDatetime, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
 
 from duckicelake.catalog import gc, warehouse
 from duckicelake.changelog.doctor import examine_folder, examine_lake
 from duckicelake.iceberg.model import SpecModel
-from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.doctor.findings import CheckProgress, Finding, ReportProgress, report_nothing
 from duckicelake.lake.side_tables.audit import AuditEntry, AuditFilter, check_resource, read_entries
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRequest, StrictRoute
@@ -22,6 +26,8 @@ router = APIRouter(prefix=PREFIX, tags=["upkeep"], responses=RESPONSES, route_cl
 MAX_ENTRIES: Final = 10_000
 MAX_LISTED_ORPHANS: Final = 100_000
 MAX_DELETED_ORPHANS: Final = 10_000
+_JSON_LINES: Final = "application/x-ndjson"
+_NO_STORE: Final = {"Cache-Control": "no-store"}
 _LISTED_AGE: Final = timedelta(days=3)
 """Of files that are listed, where the request names no time."""
 
@@ -61,6 +67,19 @@ class DoctorReport(SpecModel):
     """What `duckicelake doctor` finds."""
 
     findings: tuple[DoctorFinding, ...]
+
+
+class DoctorProgress(SpecModel):
+    """A line of the examination as it goes: a check begins, or ends with what it found.
+
+    seconds: since it began. done, total: of a check that looks for files.
+    """
+
+    check: str
+    seconds: float
+    findings: tuple[DoctorFinding, ...] | None = None
+    done: int | None = None
+    total: int | None = None
 
 
 class OrphanFile(SpecModel):
@@ -122,23 +141,44 @@ def read_audit(
     return AuditList(entries=tuple(map(_describe_entry, found)))
 
 
-@router.get("/doctor")
-def examine(
+@router.get(
+    "/doctor",
+    responses={
+        200: {
+            "model": DoctorReport,
+            "content": {
+                "application/x-ndjson": {
+                    "schema": {"type": "string", "description": "a DoctorProgress on each line, then the DoctorReport"}
+                }
+            },
+        }
+    },
+)
+async def examine(
     context: AppContext,
     services: AppServices,
     files: Annotated[bool, Query(description="look for every data file in the store, too")] = True,
-) -> DoctorReport:
-    """Examine database, lake, tables and files, as `duckicelake doctor` does; the settings of S3 are left out."""
+    accept: Annotated[str, Header()] = "*/*",
+) -> Response:
+    """Examine database, lake, tables and files, as `duckicelake doctor` does; the settings of S3 are left out.
+
+    With `Accept: application/x-ndjson`, each check is a line when it begins and when it ends, and the last line is the
+    report. The examination ends with the check that runs when the client goes away.
+    """
 
     def examine_store() -> Iterator[Finding]:
         yield examine_folder(services)
 
-    findings = examine_lake(services, examine_store, with_files=files, with_lineage=context.makes_lineage)
-    return DoctorReport(
-        findings=tuple(
-            DoctorFinding(name=found.name, ok=found.ok, detail=found.detail, advice=found.advice) for found in findings
+    def run(report: ReportProgress) -> DoctorReport:
+        found = examine_lake(
+            services, examine_store, with_files=files, with_lineage=context.makes_lineage, report=report
         )
-    )
+        return DoctorReport(findings=tuple(map(_describe_finding, found)))
+
+    if _JSON_LINES in accept:
+        return StreamingResponse(_stream_examination(run), headers=_NO_STORE, media_type=_JSON_LINES)
+    made = await run_in_threadpool(run, report_nothing)
+    return Response(made.model_dump_json(by_alias=True), media_type="application/json")
 
 
 @router.get("/orphans")
@@ -189,4 +229,55 @@ def _describe_entry(entry: AuditEntry) -> AuditAnswer:
         snapshot_id=entry.snapshot_id,
         detail=entry.detail,
         client=entry.client,
+    )
+
+
+def _describe_finding(found: Finding) -> DoctorFinding:
+    return DoctorFinding(name=found.name, ok=found.ok, detail=found.detail, advice=found.advice)
+
+
+async def _stream_examination(run: Callable[[ReportProgress], DoctorReport]) -> AsyncIterator[bytes]:
+    """Yield a line of JSON for each report of an examination in a thread, and at last what it returns.
+
+    A client that reads slowly doesn't hold up the examination, and with it a transaction.
+    """
+    loop, lines, is_gone = asyncio.get_running_loop(), asyncio.Queue[SpecModel | None](), threading.Event()
+
+    def put(line: SpecModel | None) -> None:
+        loop.call_soon_threadsafe(lines.put_nowait, line)
+
+    def report(progress: CheckProgress) -> None:
+        if is_gone.is_set():
+            raise _ClientGoneError
+        put(_describe_progress(progress))
+
+    def examine_all() -> None:
+        try:
+            put(run(report))
+        except _ClientGoneError:
+            return
+        finally:
+            put(None)
+
+    examination = asyncio.ensure_future(run_in_threadpool(examine_all))
+    try:
+        while (line := await lines.get()) is not None:
+            yield line.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
+        await examination
+    finally:
+        is_gone.set()
+
+
+class _ClientGoneError(Exception):
+    """The client of an examination has gone away."""
+
+
+def _describe_progress(progress: CheckProgress) -> DoctorProgress:
+    found = None if progress.findings is None else tuple(map(_describe_finding, progress.findings))
+    return DoctorProgress(
+        check=progress.check,
+        seconds=round(progress.seconds, 3),
+        findings=found,
+        done=progress.done,
+        total=progress.total,
     )

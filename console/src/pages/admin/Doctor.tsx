@@ -1,92 +1,167 @@
-// What doctor finds in the database, the lake, its tables and files, with the way out.
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { Check, TriangleAlert } from "lucide-react";
-import { useState } from "react";
-import type { Finding } from "../../api/operation.ts";
-import { doctorQuery } from "../../api/queries.ts";
+// What doctor finds in the database, the lake, its tables and files, check by check, with the way out.
+import { Check, LoaderCircle, TriangleAlert } from "lucide-react";
+import { useEffect, useState } from "react";
+import { type CheckProgress, examineLake, type Finding } from "../../api/operation.ts";
 import { Card, Head } from "../../parts/Card.tsx";
 import { Code } from "../../parts/Copy.tsx";
 import { writeCommand } from "../../parts/command.ts";
 import { CheckField } from "../../parts/fields.tsx";
 import { formatCount, plural } from "../../parts/format.ts";
-import { Loaded } from "../../parts/Notice.tsx";
+import { Trouble } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { useWarehouse } from "../../shell/Frame.tsx";
 
-/** Of what may be thousands of findings of one kind. */
+/** Of what may be thousands of findings of one check. */
 const SHOWN = 200;
+
+type State = "running" | "done" | "stopped";
+
+interface Examination {
+  readonly state: State;
+  readonly checks: readonly CheckProgress[];
+  readonly error?: Error;
+  readonly at: number;
+}
+
+const BEGUN: Examination = { state: "running", checks: [], at: 0 };
+
+/** An examination begins with the page, ends with it, and begins again with `examine`. */
+function useExamination(warehouse: string, hasFiles: boolean) {
+  const [round, setRound] = useState(0);
+  const [examination, setExamination] = useState(BEGUN);
+  const [control, setControl] = useState<AbortController | null>(null);
+  useEffect(() => {
+    const made = new AbortController();
+    const end = (state: State, error?: Error) =>
+      setExamination(({ checks }) => ({ state, checks, at: Date.now(), ...(error ? { error } : {}) }));
+    setControl(made);
+    setExamination(BEGUN);
+    examineLake(warehouse, hasFiles, made.signal, (progress) =>
+      setExamination((last) => (made.signal.aborted ? last : { ...last, checks: addProgress(last.checks, progress) })),
+    ).then(
+      () => end("done"),
+      (error: Error) => {
+        if (made.signal.aborted && made.signal.reason !== STOPPED) return;
+        end("stopped", made.signal.aborted ? undefined : error);
+      },
+    );
+    return () => made.abort();
+  }, [warehouse, hasFiles, round]);
+  return {
+    ...examination,
+    examine: () => setRound((last) => last + 1),
+    stop: () => control?.abort(STOPPED),
+  };
+}
+
+const STOPPED = "stopped by who looks";
+
+/** Checks run one after the other: only the last one can be running. */
+function addProgress(checks: readonly CheckProgress[], progress: CheckProgress): readonly CheckProgress[] {
+  const last = checks.at(-1);
+  const isSame = last?.check === progress.check && last.findings === undefined;
+  return [...(isSame ? checks.slice(0, -1) : checks), progress];
+}
 
 export function Doctor() {
   const warehouse = useWarehouse();
   const [hasFiles, setHasFiles] = useState(false);
-  const query = useQuery({
-    ...doctorQuery(warehouse, hasFiles),
-    staleTime: 0,
-    refetchOnWindowFocus: false,
-    placeholderData: keepPreviousData,
-  });
+  const { state, checks, error, at, examine, stop } = useExamination(warehouse, hasFiles);
+  const isRunning = state === "running";
   return (
     <div className="body">
       <title>Doctor · duckicelake</title>
       <Head title="Doctor" comment={`Examines the database, the lake, tables and files of ${warehouse}.`}>
         <CheckField name="Look for every data file, too" isOn={hasFiles} change={setHasFiles} />
-        <button type="button" className="button" disabled={query.isFetching} onClick={() => void query.refetch()}>
-          {query.isFetching ? "Examining…" : "Examine again"}
+        <button type="button" className="button" onClick={isRunning ? stop : examine}>
+          {isRunning ? "Stop" : "Examine again"}
         </button>
       </Head>
-      <Loaded query={query} lines={12}>
-        {({ findings }) => {
-          const bad = findings.filter(({ ok }) => !ok);
-          const good = findings.filter(({ ok }) => ok);
-          return (
-            <>
-              <p className={bad.length > 0 ? "banner bad" : "banner good"} role="status">
-                {bad.length > 0
-                  ? `${plural(bad.length, "check")} found something to be done.`
-                  : `${plural(findings.length, "check")} found nothing to be done.`}{" "}
-                Examined <Time at={query.dataUpdatedAt} />.
-              </p>
-              {bad.length > 0 ? (
-                <Card title="To be done">
-                  <Findings of={bad} />
-                </Card>
-              ) : null}
-              <Card title="In order">
-                <Findings of={good} />
-              </Card>
-            </>
-          );
-        }}
-      </Loaded>
-      <Card title="The same by command">
-        <div className="inside">
-          <Code
-            text={writeCommand("doctor", warehouse, [], { "no-files": hasFiles ? undefined : true })}
-            what="the command"
-            isWrapped
-          />
-        </div>
-      </Card>
+      {error ? <Trouble error={error} retry={examine} /> : <Outcome state={state} checks={checks} at={at} />}
+      {checks.length > 0 ? (
+        <Card title="Checks">
+          <ul className="findings" aria-label="Checks" aria-busy={isRunning}>
+            {checks.map((one, place) => (
+              <CheckItem key={place} of={one} isStopped={!isRunning} />
+            ))}
+          </ul>
+        </Card>
+      ) : null}
+      {isRunning ? null : (
+        <Card title="The same by command">
+          <div className="inside">
+            <Code
+              text={writeCommand("doctor", warehouse, [], { "no-files": hasFiles ? undefined : true })}
+              what="the command"
+              isWrapped
+            />
+          </div>
+        </Card>
+      )}
     </div>
   );
 }
 
-function Findings({ of }: { of: readonly Finding[] }) {
+function Outcome({ state, checks, at }: { state: State; checks: readonly CheckProgress[]; at: number }) {
+  const done = checks.filter(({ findings }) => findings !== undefined);
+  const bad = done.flatMap(({ findings }) => findings ?? []).filter(({ ok }) => !ok).length;
+  const found = bad > 0 ? `${plural(bad, "thing")} to be done` : "nothing to be done";
   return (
-    <ul className="findings">
-      {of.slice(0, SHOWN).map(({ name, ok, detail, advice }) => (
-        <li key={`${name} ${detail}`} className={ok ? "good" : "bad"}>
-          {ok ? <Check className="icon plus" aria-hidden /> : <TriangleAlert className="icon minus" aria-hidden />}
-          <div className="stack none">
-            <strong>{name}</strong>
-            <span className="quiet breaks">{detail}</span>
-            {advice ? <p className="breaks">{advice}</p> : null}
-          </div>
-        </li>
-      ))}
-      {of.length > SHOWN ? (
-        <li className="quiet">And {formatCount(of.length - SHOWN)} more: the command below lists all.</li>
+    <p className={bad > 0 ? "banner bad" : state === "done" ? "banner good" : "banner"} role="status">
+      {state === "running" ? `Examining: ${plural(done.length, "check")} so far, ${found}.` : null}
+      {state === "stopped" ? `Stopped after ${plural(done.length, "check")}: ${found} in these.` : null}
+      {state === "done" ? (
+        <>
+          {plural(done.length, "check")} found {found}. Examined <Time at={at} />.
+        </>
       ) : null}
-    </ul>
+    </p>
+  );
+}
+
+function CheckItem({
+  of: { check, findings, seconds, done, total },
+  isStopped,
+}: {
+  of: CheckProgress;
+  isStopped: boolean;
+}) {
+  const isBad = findings?.some(({ ok }) => !ok);
+  const files = done === undefined ? "" : ` ${formatCount(done)} of ${formatCount(total ?? 0)}`;
+  const state =
+    findings !== undefined ? `${seconds.toFixed(seconds < 10 ? 2 : 0)} s` : isStopped ? "stopped" : `running…${files}`;
+  return (
+    <li className={isBad ? "bad" : findings ? "good" : "quiet"}>
+      {isBad ? (
+        <TriangleAlert className="icon minus" aria-label="To be done" />
+      ) : findings ? (
+        <Check className="icon plus" aria-label="In order" />
+      ) : (
+        <LoaderCircle className={isStopped ? "icon" : "icon turning"} aria-hidden />
+      )}
+      <div className="stack none">
+        <span className="check-name">
+          <strong>{check}</strong> <span className="quiet">{state}</span>
+        </span>
+        {(findings ?? []).slice(0, SHOWN).map((finding) => (
+          <FindingText key={`${finding.name} ${finding.detail}`} of={finding} check={check} />
+        ))}
+        {findings && findings.length > SHOWN ? (
+          <span className="quiet">And {formatCount(findings.length - SHOWN)} more: the command below lists all.</span>
+        ) : null}
+      </div>
+    </li>
+  );
+}
+
+function FindingText({ of: { name, ok, detail, advice }, check }: { of: Finding; check: string }) {
+  return (
+    <div className="finding">
+      <span className={ok ? "quiet breaks" : "breaks"}>
+        {name === check ? null : <strong>{name}: </strong>}
+        {detail}
+      </span>
+      {advice ? <p className="breaks">{advice}</p> : null}
+    </div>
   );
 }
