@@ -37,6 +37,10 @@ from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.materialized_views.refreshes import refresh_view
+from duckicelake.materialized_views.view_rows import MaterializedQuery, Schedule
+from duckicelake.materialized_views.views import NewView, create_view
+from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.actions import compact
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
@@ -45,6 +49,7 @@ from tests.support.seams import Fuse, fused
 
 FINGERPRINT: Final = b"the request"
 NEVER: Final = 10**9
+_VIEW_LIMITS: Final = QueryLimits(1, 256 * 1024**2, 256 * 1024**2, 60.0, 0)
 _OF_DATABASE: Final = {"before COMMIT", "after COMMIT", "after a statement"}
 _OF_FILES: Final = {"os.link", "os.remove", "os.mkdir", "os.rename"}
 """What Python tells its audit hooks before it does it."""
@@ -205,6 +210,11 @@ def _do(services: Services, work: Work) -> None:
             sync(services, source, DeltaLog(services.store, source.root))
         case "import a file":
             _import_file(services, Path(work.body["file"]))
+        case "refresh a view":
+            refresh_view(services, ("main",), work.name, limits=_VIEW_LIMITS)
+        case "create a view":
+            query = MaterializedQuery(work.body["query"], ("main",), {})
+            create_view(services, NewView(("main",), work.name, query, Schedule(), {}), _VIEW_LIMITS)
         case "purge":
             tables.drop_table(services, NS, work.name, purge=True)
         case _:
