@@ -61,7 +61,7 @@ def test_every_page_is_here() -> None:
         assert tab == "schema" or any(f"page={tab}" in path for path in PAGES.values()), tab
 
 
-@pytest.mark.parametrize("name", ["data", "files", "history", "all history", "dropped", "audit"])
+@pytest.mark.parametrize("name", ["data", "files", "history", "all history", "dropped", "audit", "doctor"])
 def test_page_says_what_is_wrong_and_goes_on(lake: ShownLake, browser: Browser, name: str) -> None:
     window = visit(browser)
     page, url = window.page, address_of(lake, name)
