@@ -48,6 +48,7 @@ BESIDE: Final = {
         "/v1/namespaces/{namespace}/views/{view}", "/v1/namespaces/{namespace}/views/{view}/actions",
         "/v1/namespaces/{namespace}/views/{view}/history",
     ),
+    "reads no guarded table": ("/v1/materialized-views", "/v1/namespaces/{namespace}/materialized-views"),
     "runs SQL with filter and masks": ("/sql/v1/",),
     "asks what these routes answer, for the same caller": ("/mcp/v1", "/mcp/v1/calls"),
     "gives logins, which don't see the table": ("/duckdb/v1/",),
