@@ -1,27 +1,36 @@
-"""`duckicelake migrate-catalog` and `unregister`: come from another catalog, and go to one."""
+"""`duckicelake migrate-catalog`, `register` and `unregister`: come from another catalog, and go to one."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command
-from duckicelake.cli.console.command import DATA, JsonOption
+from duckicelake.cli.catalog.description import TableArgument
+from duckicelake.cli.console.command import CHANGE, DATA, JsonOption
 from duckicelake.cli.console.terminal import open_progress, print_json, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from rich.progress import Progress
+
     from duckicelake.client.lake import Lake
     from duckicelake.other_catalogs.comparison import Outcome
+    from duckicelake.other_catalogs.source import CopyProgress
 
 app: Final = typer.Typer()
 _MIGRATE_EXAMPLES: Final = (
     "duckicelake migrate-catalog --from lakekeeper --option uri=https://lakes --option warehouse=prod --dry-run",
     "duckicelake migrate-catalog --from jdbc --option uri=postgresql://me@db/iceberg --option catalog=prod",
     "duckicelake migrate-catalog --from hadoop --option warehouse=s3://lake/warehouse --namespace sales",
+)
+_REGISTER_EXAMPLES: Final = (
+    "duckicelake register sales.orders s3://lake/old/orders/metadata/00042.metadata.json",
+    "duckicelake register sales.orders s3://hive/orders/metadata/00042.metadata.json --rewrite --option s3.region=eu-1",
 )
 _UNREGISTER_EXAMPLES: Final = (
     "duckicelake unregister sales.orders",
@@ -55,6 +64,12 @@ def migrate_catalog(
     count_rows: Annotated[
         bool, typer.Option("--count-rows", help="Also count each table's rows on both sides, by PyIceberg.")
     ] = False,
+    rewrite: Annotated[
+        bool,
+        typer.Option(
+            "--rewrite", help="Copy the rows of tables in ORC or Avro to Parquet, deletes applied, without history."
+        ),
+    ] = False,
     threads: Annotated[int, typer.Option(min=1, max=32, help="Tables at a time.")] = 4,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,17 +86,49 @@ def migrate_catalog(
     from duckicelake.rest.names import parse_name
 
     options = parse_options(option or [])
-    plan = MigrationPlan(parse_name(namespace) if namespace else (), dry_run, update, threads)
+    plan = MigrationPlan(parse_name(namespace) if namespace else (), dry_run, update, threads, rewrite)
     with closing(open_source(kind, options)) as source, open_progress() as progress:
         if not lake.client.is_duckicelake():
             raise BadInputError(f"{lake.client.connection.uri} is no duckicelake server: a migration leads to one")
         task = progress.add_task("migrate", total=None)
-        outcomes = migrate(source, lake, plan, lambda count: progress.update(task, total=count))
+        watch = partial(_watch_copy, progress)
+        outcomes = migrate(source, lake, plan, lambda count: progress.update(task, total=count), watch)
         if count_rows and not dry_run:
             outcomes = count_beside(outcomes, source, lake, options)
         is_good = _report(_follow(outcomes, lambda: progress.advance(task)), as_json=as_json)
     if not is_good:
         raise typer.Exit(1)
+
+
+def register(
+    lake: Lake,
+    name: TableArgument,
+    metadata_location: Annotated[str, typer.Argument(help="Where its metadata.json is.")],
+    rewrite: Annotated[
+        bool,
+        typer.Option("--rewrite", help="Copy its rows from ORC or Avro to Parquet, deletes applied, without history."),
+    ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="With --rewrite, <key>=<value> of its store, in PyIceberg's names; may be repeated."),
+    ] = None,
+) -> None:
+    """Register a table that lies in the lake's store, by its metadata.json; with --rewrite, one that lies anywhere."""
+    from duckicelake.errors import BadInputError
+    from duckicelake.other_catalogs.source import parse_options
+    from duckicelake.other_catalogs.transfer import register_copy, register_named
+    from duckicelake.rest.names import parse_table
+
+    if not rewrite:
+        if option:
+            raise BadInputError("--option is for --rewrite: else the server reads the table, by its own keys")
+        register_named(lake, name, metadata_location)
+        typer.echo(f"registered {name}")
+        return
+    options = parse_options(option or [])
+    with open_progress() as progress:
+        copied = register_copy(lake, parse_table(name), metadata_location, options, _watch_copy(progress, name))
+    typer.echo(f"registered {name}: a copy of {copied.rows} rows in {copied.files} files")
 
 
 def unregister(
@@ -112,6 +159,19 @@ def _follow(outcomes: Iterable[Outcome], advance: Callable[[], None]) -> Iterato
         yield outcome
 
 
+def _watch_copy(progress: Progress, name: str) -> CopyProgress:
+    """Add a line for a table that is copied, with its files and rows."""
+    from duckicelake.cli.console.terminal import replace_controls
+
+    called = replace_controls(name)
+    task = progress.add_task(called, total=None)
+
+    def advance(done: int, files: int, rows: int) -> None:
+        progress.update(task, completed=done, total=files, description=f"{called}: {done}/{files} files, {rows} rows")
+
+    return advance
+
+
 def _report(outcomes: Iterable[Outcome], *, as_json: bool) -> bool:
     """Print outcomes; return whether all are good. The summary goes to standard error."""
     counts: dict[str, int] = {}
@@ -130,4 +190,5 @@ def _report(outcomes: Iterable[Outcome], *, as_json: bool) -> bool:
 
 
 add_catalog_command(app, migrate_catalog, *_MIGRATE_EXAMPLES, panel=DATA)
+add_catalog_command(app, register, *_REGISTER_EXAMPLES, panel=CHANGE)
 add_catalog_command(app, unregister, *_UNREGISTER_EXAMPLES, panel=DATA)

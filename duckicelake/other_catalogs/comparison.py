@@ -19,6 +19,8 @@ State = Literal[
     "there",
     "would update",
     "updated",
+    "would copy",
+    "copied",
     "behind",
     "diverged",
     "taken",
@@ -29,11 +31,13 @@ State = Literal[
 ]
 """What became of an object.
 
-there: it was here already, as it is in the source. behind: the source has newer snapshots. diverged: the lake has
-snapshots that the source lacks. taken: something else has its name. refused: the error says why. differs: what is here
-now isn't what the source has.
+there: it was here already, as it is in the source. copied: its rows are here, in Parquet. behind: the source has newer
+snapshots. diverged: the lake has snapshots that the source lacks. taken: something else has its name. refused: the
+error says why. differs: what is here now isn't what the source has.
 """
 _BAD_STATES: Final[Collection[State]] = ("behind", "diverged", "taken", "refused", "differs")
+COPIED_SNAPSHOT: Final = "migration.source-snapshot-id"
+"""Property of a table whose rows were copied: the source's snapshot that they are of; `none` of an empty table."""
 _NOT_OF_FILES: Final = frozenset({"uri", "warehouse", "credential", "token", "scope", "catalog", "type"})
 """Options of the source that say nothing of its store."""
 
@@ -58,6 +62,9 @@ def compare_tables(theirs: Json, ours: Json | None) -> tuple[State | None, str]:
         return None, ""
     if theirs["table-uuid"] != ours["table-uuid"]:
         return "taken", f"another table has this name here: its UUID is {ours['table-uuid']}"
+    copied = (ours.get("properties") or {}).get(COPIED_SNAPSHOT)
+    if copied is not None:
+        return _compare_copy(theirs, ours, copied)
     here, there = _snapshot_ids(ours), _snapshot_ids(theirs)
     if here - there:
         return "diverged", f"snapshots here that the source lacks: {len(here - there)}"
@@ -65,6 +72,14 @@ def compare_tables(theirs: Json, ours: Json | None) -> tuple[State | None, str]:
         return "behind", f"newer snapshots in the source: {len(there - here)}; --update brings them"
     difference = find_difference(theirs, ours)
     return ("behind", f"{difference}; --update brings it") if difference else ("there", "")
+
+
+def _compare_copy(theirs: Json, ours: Json, copied: str) -> tuple[State, str]:
+    if copied == str(_current_snapshot(theirs) or "none"):
+        return "there", ""
+    if len(_snapshot_ids(ours)) > 1:
+        return "diverged", f"written here since snapshot {copied} of the source was copied"
+    return "behind", f"a copy of snapshot {copied}; --update --rewrite copies it again"
 
 
 def find_difference(theirs: Json, ours: Json) -> str:

@@ -17,14 +17,23 @@ from duckicelake.rest.names import Namespace, format_name
 _METADATA: Final = re.compile(r"v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
 """The file of a version, with either place of the codec that Java's TableMetadataParser reads."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_PYICEBERG_NAMES: Final = {
+    "endpoint": "s3.endpoint",
+    "region": "s3.region",
+    "access_key_id": "s3.access-key-id",
+    "secret_access_key": "s3.secret-access-key",
+    "session_token": "s3.session-token",
+}
+"""PyIceberg's names of the store's options."""
 
 
 class HadoopSource:
     """A folder with a folder for each namespace and table. A table's folder has one named `metadata`."""
 
-    def __init__(self, store: ObjectStore, root: str) -> None:
+    def __init__(self, store: ObjectStore, root: str, options: Options) -> None:
         self._store = store
         self._root = root.rstrip("/")
+        self._files = {_PYICEBERG_NAMES[name]: value for name, value in options.items() if name in _PYICEBERG_NAMES}
 
     def namespaces(self, parent: Namespace) -> Iterator[Namespace]:
         """Yield the direct children of a namespace; of (): the top level."""
@@ -51,7 +60,7 @@ class HadoopSource:
         with self._errors(path):
             data = bytes(self._store.get(path).bytes())
             metadata = orjson.loads(gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data)
-        return CatalogTable(f"{self._root}/{path}", metadata)
+        return CatalogTable(f"{self._root}/{path}", metadata, self._files)
 
     def load_view(self, namespace: Namespace, name: str) -> Json:
         """Raise MissingTableError: there are no views."""
@@ -109,6 +118,6 @@ def open_hadoop_source(options: Options) -> CatalogSource:
             raise BadInputError(f"the warehouse {root!r} is no absolute path and no URI")
         root = f"file://{parts.path}"
     try:
-        return HadoopSource(from_url(root, **given), root)
+        return HadoopSource(from_url(root, **given), root, given)
     except Exception as error:
         raise CatalogUnreachableError(f"the warehouse {root} can't be opened: {error}") from error

@@ -45,7 +45,8 @@ class PyIcebergSource:
         """Return a table as it is now."""
         with _errors():
             table = self._catalog.load_table((*namespace, name))
-            return CatalogTable(table.metadata_location, orjson.loads(table.metadata.model_dump_json(by_alias=True)))
+            metadata = orjson.loads(table.metadata.model_dump_json(by_alias=True))
+            return CatalogTable(table.metadata_location, metadata, dict(table.io.properties))
 
     def load_view(self, namespace: Namespace, name: str) -> Json:
         """Raise PipelineError: there are no views."""

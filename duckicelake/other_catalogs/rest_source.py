@@ -5,7 +5,7 @@ from typing import Final
 
 from duckicelake.client.models import Json
 from duckicelake.errors import BadInputError, PipelineError
-from duckicelake.other_catalogs.source import CatalogSource, CatalogTable, Options
+from duckicelake.other_catalogs.source import CatalogSource, CatalogTable, Options, find_store
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 from duckicelake.rest.connection import Connection
 from duckicelake.rest.names import Namespace, format_name
@@ -14,13 +14,17 @@ _OPTIONS: Final = ("uri", "warehouse", "credential", "token", "scope", "oauth2-s
 _LIST_VIEWS: Final = "GET /v1/{prefix}/namespaces/{namespace}/views"
 _HEADER: Final = "header."
 """Begins options that are sent as headers, as in PyIceberg and Java."""
+_STORE: Final = ("s3.", "gcs.", "adls.")
+"""Begin options of the store, in PyIceberg's names. They stand above what the catalog answers."""
+_DELEGATION: Final = {"X-Iceberg-Access-Delegation": "vended-credentials"}
 
 
 class RestSource:
     """A catalog behind Iceberg's REST interface."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, store: Options) -> None:
         self._client = CatalogClient(connection)
+        self._store = store
         self._endpoints: frozenset[str] | None = None
         """What the catalog says that it has; empty for one that says nothing."""
 
@@ -55,7 +59,8 @@ class RestSource:
         location = loaded.get("metadata-location")
         if not location:
             raise PipelineError(f"the catalog doesn't say where the metadata of {format_name(namespace, name)} is")
-        return CatalogTable(str(location), loaded["metadata"])
+        store = find_store(loaded, loaded["metadata"]["location"]) | self._store
+        return CatalogTable(str(location), loaded["metadata"], store)
 
     def load_view(self, namespace: Namespace, name: str) -> Json:
         """Return a view's metadata."""
@@ -77,10 +82,12 @@ class RestSource:
 
 def open_rest_source(options: Options) -> CatalogSource:
     """Open a catalog by its `uri`. Raises BadInputError for an option that it doesn't know."""
-    unknown = [name for name in options if name not in _OPTIONS and not name.startswith(_HEADER)]
+    known = (_HEADER, *_STORE)
+    unknown = [name for name in options if name not in _OPTIONS and not name.startswith(known)]
     if unknown:
         raise BadInputError(
-            f"a catalog with a REST interface has no option {unknown[0]!r}; it has {', '.join(_OPTIONS)}, header.<name>"
+            f"a catalog with a REST interface has no option {unknown[0]!r}; it has {', '.join(_OPTIONS)}, "
+            "header.<name> and those of its store, as s3.endpoint"
         )
     return RestSource(
         Connection(
@@ -90,7 +97,9 @@ def open_rest_source(options: Options) -> CatalogSource:
             oauth2_server_uri=options.get("oauth2-server-uri"),
             scope=options.get("scope"),
             warehouse=options.get("warehouse"),
-            headers={name.removeprefix(_HEADER): value for name, value in options.items() if name.startswith(_HEADER)},
+            headers=_DELEGATION
+            | {name.removeprefix(_HEADER): value for name, value in options.items() if name.startswith(_HEADER)},
             read_only_by="the source of a migration",
-        )
+        ),
+        {name: value for name, value in options.items() if name.startswith(_STORE)},
     )

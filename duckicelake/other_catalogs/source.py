@@ -1,7 +1,7 @@
 """Catalogs that tables can come from: what is asked of one, and how one is opened by its kind."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol
@@ -12,6 +12,8 @@ from duckicelake.errors import BadInputError, MissingRequirementError
 from duckicelake.rest.names import Namespace
 
 Options = dict[str, str]
+CopyProgress = Callable[[int, int, int], None]
+"""Is given the files of a table that are copied, all its files, and the rows so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +23,13 @@ class CatalogTable:
     Attributes:
         metadata_location: its current metadata.json.
         metadata: what that says, as JSON.
+        store: PyIceberg's properties for the store of its files.
 
     """
 
     metadata_location: str
     metadata: Json
+    store: Mapping[str, str] = field(default_factory=dict)
 
 
 class CatalogSource(Protocol):
@@ -138,3 +142,12 @@ def list_namespaces(source: CatalogSource, top: Namespace) -> Iterator[Namespace
         yield top
     for child in source.namespaces(top):
         yield from list_namespaces(source, child)
+
+
+def find_store(answer: Json, location: str) -> Options:
+    """Return PyIceberg's properties for a table's store, of what a REST catalog answers: with the nearest keys."""
+    found = dict(answer.get("config") or {})
+    near = [one for one in answer.get("storage-credentials") or () if location.startswith(one["prefix"])]
+    if near:
+        found |= max(near, key=lambda one: len(one["prefix"]))["config"]
+    return found

@@ -6,18 +6,33 @@ A table keeps its UUID. So the lake itself says what is there already, and a mig
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from duckicelake.client.lake import Lake
 from duckicelake.client.models import Json, ObjectKind, build_name
-from duckicelake.errors import CatalogError, JobConflictError, MissingTableError, PipelineError
+from duckicelake.errors import (
+    CatalogError,
+    JobConflictError,
+    MissingRequirementError,
+    MissingTableError,
+    PipelineError,
+)
 from duckicelake.other_catalogs.comparison import Outcome, State, compare_tables, find_difference
-from duckicelake.other_catalogs.source import CatalogSource, CatalogTable, list_namespaces
+from duckicelake.other_catalogs.source import CatalogSource, CatalogTable, CopyProgress, Options, list_namespaces
 from duckicelake.rest.client import encode_namespace, encode_segment
 from duckicelake.rest.names import Namespace, parse_table
 
+if TYPE_CHECKING:
+    from duckicelake.other_catalogs.parquet_copy import TableCopy
+
 _REGISTER_SECONDS: Final = 3600.0
 """Timeout of a registration: the server reads every manifest of the table's history first."""
+WatchCopy = Callable[[str], CopyProgress]
+_FORMAT_REFUSED: Final = "(MISSING.md, file-formats)"
+"""Ends the server's refusal of ORC and Avro."""
+_REWRITE_HINT: Final = "--rewrite copies its rows to Parquet"
+_NEEDS_PYICEBERG: Final = "--rewrite needs PyIceberg: pip install 'duckicelake[pyiceberg]'"
 _KEPT_OUT: Final = frozenset({"location"})
 """Properties of namespaces that stay behind: new tables belong in the lake's own folders."""
 
@@ -31,6 +46,7 @@ class MigrationPlan:
         is_dry_run: find out what would be, change nothing.
         updates: register tables again that the source has changed since.
         threads: how many tables at a time.
+        rewrites: copy rows to Parquet where data files are in ORC or Avro.
 
     """
 
@@ -38,6 +54,7 @@ class MigrationPlan:
     is_dry_run: bool = False
     updates: bool = False
     threads: int = 4
+    rewrites: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +68,13 @@ class _Found:
         return build_name(self.namespace, self.name) if self.name else build_name(self.namespace)
 
 
-def migrate(source: CatalogSource, lake: Lake, plan: MigrationPlan, begin: Callable[[int], None]) -> Iterator[Outcome]:
+def migrate(
+    source: CatalogSource, lake: Lake, plan: MigrationPlan, begin: Callable[[int], None], watch: WatchCopy
+) -> Iterator[Outcome]:
     """Yield what became of each namespace, table and view, as it is done.
 
-    begin: is given the number of objects first. Raises PipelineError if the source can't be listed; what is wrong with
-    one object is its outcome.
+    begin: is given the number of objects first. watch: makes the progress of a table that is copied. Raises
+    PipelineError if the source can't be listed; what is wrong with one object is its outcome.
     """
     found = list(_list_all(source, plan.top))
     begin(len(found))
@@ -68,7 +87,7 @@ def migrate(source: CatalogSource, lake: Lake, plan: MigrationPlan, begin: Calla
         yield outcome
     tables = [one for one in found if one.kind == "table"]
     with ThreadPoolExecutor(plan.threads) as pool:
-        yield from pool.map(lambda one: _bring_table(source, lake, one, plan), tables)
+        yield from pool.map(lambda one: _bring_table(source, lake, one, plan, watch), tables)
     yield from _bring_views(source, lake, [one for one in found if one.kind == "view"], plan, missing)
 
 
@@ -93,15 +112,26 @@ def _bring_namespace(source: CatalogSource, lake: Lake, one: _Found, plan: Migra
     return Outcome("namespace", one.called, "created")
 
 
-def _bring_table(source: CatalogSource, lake: Lake, one: _Found, plan: MigrationPlan) -> Outcome:
+def _bring_table(source: CatalogSource, lake: Lake, one: _Found, plan: MigrationPlan, watch: WatchCopy) -> Outcome:
     try:
         table = source.load_table(one.namespace, one.name)
         state, detail = compare_tables(table.metadata, _load_here(lake, one))
-        if state == "behind" and plan.updates:
-            return _register(lake, one, table, plan, overwrite=True)
-        if state is not None:
+        if state is not None and not (state == "behind" and plan.updates):
             return Outcome("table", one.called, state, detail)
-        return _register(lake, one, table, plan, overwrite=False)
+        overwrite = state is not None
+        try:
+            return _register(lake, one, table, plan, overwrite=overwrite)
+        except PipelineError as error:
+            if _FORMAT_REFUSED not in str(error):
+                raise
+            if not plan.rewrites:
+                return Outcome("table", one.called, "refused", f"{error}: {_REWRITE_HINT}")
+        if plan.is_dry_run:
+            return Outcome("table", one.called, "would copy", "its rows, to Parquet")
+        load = partial(source.load_table, one.namespace, one.name)
+        place = one.namespace, one.name
+        copied = _copy_and_register(lake, place, load, watch(one.called), overwrite=overwrite)
+        return Outcome("table", one.called, "copied", f"files: {copied.files}, rows: {copied.rows}")
     except (PipelineError, CatalogError) as error:
         return Outcome("table", one.called, "refused", str(error))
 
@@ -125,6 +155,54 @@ def _register(lake: Lake, one: _Found, table: CatalogTable, plan: MigrationPlan,
     if difference:
         return Outcome("table", one.called, "differs", difference)
     return Outcome("table", one.called, "updated" if overwrite else "created")
+
+
+def _copy_and_register(
+    lake: Lake,
+    place: tuple[Namespace, str],
+    load: Callable[[], CatalogTable],
+    progress: CopyProgress,
+    *,
+    overwrite: bool = False,
+) -> "TableCopy":
+    try:
+        from duckicelake.other_catalogs.parquet_copy import copy_table
+    except ModuleNotFoundError as error:
+        raise MissingRequirementError(_NEEDS_PYICEBERG) from error
+    copied = copy_table(load, lake.client, place, progress)
+    path = lake.client.iceberg("namespaces", encode_namespace(place[0]), "register")
+    body = {"name": place[1], "metadata-location": copied.metadata_location, "overwrite": overwrite}
+    registered = lake.client.change("POST", path, body, seconds=_REGISTER_SECONDS)
+    difference = find_difference(copied.metadata, registered["metadata"])
+    if difference:
+        raise PipelineError(f"the copy isn't as it was written: {difference}")
+    return copied
+
+
+def register_named(lake: Lake, name: str, metadata_location: str) -> None:
+    """Register a table by its metadata.json. The refusal of one in ORC or Avro names --rewrite."""
+    try:
+        lake.register_table(name, metadata_location)
+    except PipelineError as error:
+        if _FORMAT_REFUSED not in str(error):
+            raise
+        raise PipelineError(f"{error}: {_REWRITE_HINT}") from error
+
+
+def register_copy(
+    lake: Lake, place: tuple[Namespace, str], metadata_location: str, options: Options, progress: CopyProgress
+) -> "TableCopy":
+    """Copy the rows of the table of a metadata.json to Parquet in the lake's store, and register the copy.
+
+    options: of the table's store, in PyIceberg's names. Raises PipelineError, CatalogError.
+    """
+    try:
+        from duckicelake.other_catalogs.parquet_copy import load_static_table
+    except ModuleNotFoundError as error:
+        raise MissingRequirementError(_NEEDS_PYICEBERG) from error
+    if lake.client.table_exists(*place):
+        raise JobConflictError(f"{build_name(*place)} is there already: drop or rename it, or take another name")
+    return _copy_and_register(lake, place, partial(load_static_table, metadata_location, options), progress)
 
 
 def _bring_views(

@@ -14,9 +14,10 @@ import httpx
 import pytest
 from pyspark.sql import SparkSession
 
-from scripts.demo_job.connect import duckdb_lake
+from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
 from scripts.demo_job.server import RunningLake, running_lake
 from scripts.rck_job.kit import is_there, kit_folder
+from tests.engines.engines import sorted_rows
 from tests.support.commands import invoke
 from tests.support.waits import wait_until
 
@@ -133,3 +134,63 @@ def test_icebergs_own_server_is_a_source(spark: SparkSession, target: RunningLak
         "sales.eu.june": ("created", ""),
     }
     assert_both_read(target)
+
+
+@pytest.mark.usefixtures("lake_in_a_folder")
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_tables_that_spark_wrote_in_orc_and_avro_come_by_a_copy(
+    spark: SparkSession, target: RunningLake, folder: Path, kind: str, version: int
+) -> None:
+    catalog = f"hadoop_{kind}_{version}"  # Spark keeps a catalog's first folder
+    spark.conf.set(f"spark.sql.catalog.{catalog}", "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set(f"spark.sql.catalog.{catalog}.type", "hadoop")
+    spark.conf.set(f"spark.sql.catalog.{catalog}.warehouse", f"file://{folder}/hadoop")
+    name = f"{catalog}.sales.orders"
+    nested = (
+        "st STRUCT<x: INT, z: STRUCT<day: DATE>>, ls ARRAY<STRUCT<a: INT, b: TIMESTAMP>>, m MAP<INT, DECIMAL(20, 2)>"
+    )
+    for statement in (
+        f"CREATE NAMESPACE {catalog}.sales",
+        (
+            f"CREATE TABLE {name} (id BIGINT, n INT, gone FLOAT, text STRING, at TIMESTAMP, {nested}) USING iceberg "
+            f"PARTITIONED BY (days(at), bucket(4, id)) TBLPROPERTIES ('format-version'='{version}', "
+            f"'write.format.default'='{kind}', 'write.delete.mode'='merge-on-read', "
+            "'write.update.mode'='merge-on-read')"
+        ),
+        (
+            f"INSERT INTO {name} SELECT id, id, id, IF(id % 3 = 0, NULL, concat('t', id)), "
+            "TIMESTAMP'2024-01-01 00:00:00.123456' + make_interval(0, 0, 0, 0, CAST(id AS INT) * 7), "
+            "IF(id % 5 = 0, NULL, named_struct('x', id, 'z', named_struct('day', DATE'1950-02-03'))), "
+            "IF(id % 4 = 0, NULL, array(named_struct('a', id, 'b', TIMESTAMP'2024-06-01 12:00:00'), NULL)), "
+            "IF(id % 7 = 0, NULL, map(id, CAST(1.25 AS DECIMAL(20, 2)), -id - 1, NULL)) FROM range(20)"
+        ),
+        f"DELETE FROM {name} WHERE id = 3 OR id = 8",
+        f"ALTER TABLE {name} ALTER COLUMN n TYPE BIGINT",
+        f"ALTER TABLE {name} RENAME COLUMN text TO words",
+        f"ALTER TABLE {name} DROP COLUMN gone",
+        f"ALTER TABLE {name} ADD COLUMN st.w INT",
+        f"ALTER TABLE {name} DROP PARTITION FIELD bucket(4, id)",
+        f"INSERT INTO {name} SELECT id + 100, n, words, at, st, ls, m FROM {name} WHERE id < 5",
+        f"UPDATE {name} SET words = 'late' WHERE id = 101",
+    ):
+        spark.sql(statement)
+    ran = invoke(
+        *("migrate-catalog", "--from", "hadoop", "--option", f"warehouse={folder}/hadoop"),
+        *("--uri", target.uri, "--rewrite"),
+    )
+    assert ran.exit_code == 0, ran.output
+    spark.conf.set(f"spark.sql.catalog.copy_{kind}_{version}", "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set(f"spark.sql.catalog.copy_{kind}_{version}.type", "rest")
+    spark.conf.set(f"spark.sql.catalog.copy_{kind}_{version}.uri", target.uri)
+    source, copy = (
+        spark.table(table).orderBy("id").collect() for table in (name, f"copy_{kind}_{version}.sales.orders")
+    )
+    assert (copy, len(copy)) == (source, 22)
+    columns = ["id", "n", "words", "st"]  # PyIceberg reads null lists of structs as empty ones
+    with duckdb_lake(target) as duck, pyiceberg_catalog(target) as rest:
+        by_duckdb = sorted_rows(duck.sql("FROM lake.sales.orders").to_arrow_table(), [*columns, "ls"])
+        by_pyiceberg = sorted_rows(rest.load_table("sales.orders").scan().to_arrow(), columns)
+    expected = sorted_rows(spark.table(name).select(*columns, "ls").toArrow())
+    assert by_duckdb == expected
+    assert by_pyiceberg == [row[:-1] for row in expected]

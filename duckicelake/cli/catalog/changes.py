@@ -1,4 +1,4 @@
-"""`duckicelake create`, `drop`, `rename`, `register`, `props`, `comment`, `refs`: change a lake."""
+"""`duckicelake create`, `drop`, `rename`, `props`, `comment`, `refs`: change a lake."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ RENAME_EXAMPLES: Final = (
     "duckicelake rename namespace sales archive.sales_2025",
 )
 DROP_EXAMPLES: Final = ("duckicelake drop table sales.orders", "duckicelake drop namespace sales")
-REGISTER_EXAMPLES: Final = ("duckicelake register sales.orders s3://lake/old/orders/metadata/00042.metadata.json",)
 COMMENT_EXAMPLES: Final = (
     "duckicelake comment sales.orders 'One row per order.'",
     "duckicelake comment sales.orders 'Net, in euros.' --column amount",
@@ -156,16 +155,6 @@ def rename(
     typer.echo(f"renamed the {kind} {source} to {destination}")
     for view in stale:
         typer.echo(f"the view {make_printable(view)} names tables by the old name: make it again", err=True)
-
-
-def register(
-    lake: Lake,
-    name: TableArgument,
-    metadata_location: Annotated[str, typer.Argument(help="Where its metadata.json is.")],
-) -> None:
-    """Register a table that lies in the lake's store, by its metadata.json."""
-    table = lake.register_table(name, metadata_location)
-    typer.echo(f"registered {table.name}")
 
 
 def comment(
