@@ -39,9 +39,10 @@ RESERVED_NAMES: Final = frozenset(
     {
         FIRST_WAREHOUSE_NAME, "actions", "audit", "aws", "calls", "catalogs", "column-lineage", "config",
         "datasets", "doctor", "dropped", "events", "events-lineage", "explain", "export", "facets", "functions",
-        "grants", "graph", "history", "jobs", "labels", "lineage", "logins", "namespaces", "oauth", "orphans",
+        "grants", "graph", "history", "jobs", "labels", "lineage", "logins", "materialized-views", "namespaces", "oauth",
+        "orphans",
         "plan", "plans", "principals", "protected", "queries", "query", "roles", "runs", "search", "stats", "tables",
-        "tags", "transactions", "undrop", "users", "views", "warehouses", "whoami",
+        "tags", "transactions", "undrop", "upkeep", "users", "views", "warehouses", "whoami",
     }
 )  # fmt: skip
 """Names that stand where a warehouse's would in the path of a route, and others that routes may take.
