@@ -39,9 +39,9 @@ RESERVED_NAMES: Final = frozenset(
     {
         FIRST_WAREHOUSE_NAME, "actions", "audit", "aws", "calls", "catalogs", "column-lineage", "config",
         "datasets", "doctor", "dropped", "events", "events-lineage", "explain", "export", "facets", "functions",
-        "grants", "graph", "history", "jobs", "labels", "lineage", "logins", "materialized-views", "namespaces", "oauth",
-        "orphans",
-        "plan", "plans", "principals", "protected", "queries", "query", "roles", "runs", "search", "stats", "tables",
+        "grants", "graph", "history", "jobs", "labels", "lineage", "logins", "materialized-views", "namespaces",
+        "oauth", "orphans", "plan", "plans", "policies", "principals", "protected", "queries", "query", "roles", "runs",
+        "search", "stats", "tables",
         "tags", "transactions", "undrop", "upkeep", "users", "views", "warehouses", "whoami",
     }
 )  # fmt: skip
