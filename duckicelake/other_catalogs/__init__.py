@@ -1,1 +1,1 @@
-"""An MCP server: agents look at a lake, and write to branches, with the rights of whoever they act for."""
+"""Tables of other catalogs: brought into the lake, and given up to them."""
