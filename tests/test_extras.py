@@ -30,7 +30,8 @@ IMPORTED_LATE = {
         f"bridge/scan/{name}.py"
         for name in ("bounds", "column_metrics", "explanation", "manifests", "partitions", "texts")
     }
-    | {"catalog/scan_manifests.py", "catalog/scan_pages.py"},
+    | {"catalog/scan_manifests.py", "catalog/scan_pages.py"}
+    | {"other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py"},
     "obstore": {
         f"storage/{name}.py"
         for name in ("azure", "bucket_store", "connections", "failed_requests", "gcs", "s3_buckets")
@@ -41,6 +42,8 @@ IMPORTED_LATE = {
     "pyarrow": {
         *("constraints/duckdb_check.py", "delta/export/field_names.py", "delta/log/encoder.py", "delta/log/files.py"),
         *("pipeline/sensor_bench.py", "pyiceberg_v3/rows.py", "query/worker.py"),
+        *("other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "other_catalogs/stored_rows.py"),
+        "row_changes/worker.py",
         *(
             f"rows/{name}.py"
             for name in ("arrow_rows", "arrow_values", "columns", "files", "layout", "limits", "row_batch")
@@ -48,6 +51,7 @@ IMPORTED_LATE = {
     },
     "pyiceberg": {
         *("other_catalogs/comparison.py", "other_catalogs/pyiceberg_source.py", "pipeline/sensor_bench.py"),
+        *("other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "other_catalogs/stored_rows.py"),
         *(f"pyiceberg_v3/{name}.py" for name in ("commit", "manifest_io", "rows")),
     },
     "pyspark": set(),
@@ -55,7 +59,7 @@ IMPORTED_LATE = {
 }
 """The modules that import libraries of extras."""
 DEFERRED = {library: modules for library, modules in IMPORTED_LATE.items() if library in EXTRAS}
-NOT_OF_THE_SERVER = ("other_catalogs/", "pipeline/", "pyiceberg_v3/", "query/worker.py")
+NOT_OF_THE_SERVER = ("other_catalogs/", "pipeline/", "pyiceberg_v3/", "query/worker.py", "row_changes/worker.py")
 """They run in programs that have the library, or in a process that the server starts after a look for it."""
 
 

@@ -53,6 +53,10 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "extras", "properties", "settings", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "rows",
         "storage", "catalog", "server", "cli", "client", "features", "rest",
     },
+    "row_changes": {
+        "errors", "iceberg", "postgres", "lake", "bridge", "catalog", "server", "cli", "client", "features", "query",
+        "rest", "extras", "pipeline",
+    },
     "materialized_views": {
         "errors", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "catalog", "server", "cli", "client",
         "features", "maintenance", "properties", "query", "rest",
@@ -95,8 +99,18 @@ SERVER_LAYERS = ("http", "protocol", "auth", "telemetry", "middleware", "feed", 
 """Folders of `server`: one imports only those before it."""
 
 HOMES = {
-    "fastapi": {"server", "console", "lineage", "mcp", "query", "duckdb_login", "materialized_views", "upkeep"},
-    "starlette": {"server", "mcp", "query", "duckdb_login", "materialized_views"},
+    "fastapi": {
+        "server",
+        "console",
+        "lineage",
+        "mcp",
+        "query",
+        "duckdb_login",
+        "materialized_views",
+        "row_changes",
+        "upkeep",
+    },
+    "starlette": {"server", "mcp", "query", "duckdb_login", "materialized_views", "row_changes"},
     "uvicorn": {"server", "cli", "mcp"},
     "mcp": {"mcp"},
     "psycopg": {"postgres", "lake", "changelog", "delta", "file_lake", "lineage", "duckdb_login"},
@@ -116,6 +130,7 @@ HOMES = {
         "pipeline",
         "client",
         "query",
+        "row_changes",
         "shell",
         "other_catalogs",
     },
@@ -131,6 +146,7 @@ HOMES = {
         "upkeep",
         "mcp",
         "query",
+        "row_changes",
         "shell",
         "duckdb_login",
         "other_catalogs",
@@ -166,6 +182,7 @@ COMMANDS = {
     "mcp.commands",
     "other_catalogs.commands",
     "query.commands",
+    "row_changes.commands",
     "shell.commands",
     "duckdb_login.commands",
 }

@@ -192,7 +192,7 @@ class LakeActivity:
             raise CatalogUnreachableError("The server ended its answer before the last check was done")
 
         path = f"{self.client.iceberg('doctor')}?files={str(has_files).lower()}"
-        found: Sequence[CheckResult] = self.client.get_streamed(path, _JSON_LINES, _UPKEEP_SECONDS, read)
+        found: Sequence[CheckResult] = self.client.get_streamed(path, _JSON_LINES, _UPKEEP_SECONDS, read).content
         return found
 
     def orphans(self, older_than: datetime) -> OrphanInfos:

@@ -15,6 +15,7 @@ FEATURES: Final = (
     "delta",
     "file_lake",
     "query",
+    "row_changes",
     "materialized_views",
     "rewrites",
     "duckdb_login",

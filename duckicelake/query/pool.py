@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from duckicelake.errors import CatalogError, TooManyRequestsError
@@ -98,8 +99,7 @@ class QueryProcesses:
             if process.key == order.key and process.is_alive:
                 self._idle.remove(process)
                 return process
-        spare, self._spare = self._spare, None
-        process = spare if spare is not None and spare.is_alive else self._start()
+        process = self._take_spare() if order.worker == processes.WORKER else self._start(order.worker)
         try:
             await process.work(partial(process.open, order, self.limits))
         except BaseException:
@@ -110,11 +110,15 @@ class QueryProcesses:
             self._watch_idle()
         return process
 
-    def _start(self) -> QueryProcess:
+    def _take_spare(self) -> QueryProcess:
+        spare, self._spare = self._spare, None
+        return spare if spare is not None and spare.is_alive else self._start()
+
+    def _start(self, worker: Path = processes.WORKER) -> QueryProcess:
         for ended in [one for one in self._started if not one.is_alive]:
             ended.kill()
             self._started.discard(ended)
-        process = QueryProcess()
+        process = QueryProcess(worker)
         self._started.add(process)
         return process
 

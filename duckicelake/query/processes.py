@@ -89,6 +89,7 @@ class OpenOrder:
         extensions: files of DuckDB's that it takes.
         directories: the only ones whose files DuckDB opens.
         settings: of DuckDB, beside those that each process has.
+        worker: the program of the process.
 
     """
 
@@ -97,6 +98,7 @@ class OpenOrder:
     statements: tuple[str, ...] = field(repr=False)
     directories: tuple[str, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    worker: Path = WORKER
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,7 +251,7 @@ class _TableResolver:
         """Return DuckLake's snapshot of a branch or tag, or Iceberg's of what was committed to a branch alone."""
         table = load_queried_table(self.services, namespace, name)
         snapshot = resolve_snapshot(self.services, table, ref)
-        number = _find_main_number(table, snapshot)
+        number = find_main_number(table, snapshot)
         if number is not None:
             return number
         find_extension("iceberg")
@@ -259,7 +259,7 @@ class _TableResolver:
         return ResolvedSnapshot(table.location, snapshot.snapshot_id, schema)
 
 
-def _find_main_number(table: TableVersion, snapshot: Snapshot) -> int | None:
+def find_main_number(table: TableVersion, snapshot: Snapshot) -> int | None:
     """Return the DuckLake snapshot at which main was this snapshot; None if no such number is sure.
 
     A snapshot that was committed to a branch has a number, too, at which main was another. Main may have got it later.

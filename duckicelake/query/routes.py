@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Header, Request
@@ -23,6 +23,7 @@ from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRequest, StrictRoute
 from duckicelake.server.routes.dependencies import AppServices, Body, describe_body
 
+T = TypeVar("T")
 _PATH: Final = "/sql/v1/query"
 _LIST_PATH: Final = "/sql/v1/queries"
 _QUERY_PATH: Final = "/sql/v1/queries/{query_id}"
@@ -74,7 +75,7 @@ async def query(
         plan = await explain_query(services, find_processes(limits), order)
         return Response(plan.model_dump_json(by_alias=True), headers=_NO_STORE, media_type="application/json")
     stack = AsyncExitStack()
-    answer = await _begin(stack, run_query(services, find_processes(limits), order), request)
+    answer = await begin_answer(stack, run_query(services, find_processes(limits), order), request)
     headers = {
         QUERY_HEADER: str(order.query_id),
         SNAPSHOT_HEADER: str(answer.snapshot_id),
@@ -101,9 +102,7 @@ def cancel_query(services: AppServices, query_id: UUID) -> None:
     registry.cancel_query(services, query_id)
 
 
-async def _begin(
-    stack: AsyncExitStack, running: AbstractAsyncContextManager[QueryAnswer], request: Request
-) -> QueryAnswer:
+async def begin_answer(stack: AsyncExitStack, running: AbstractAsyncContextManager[T], request: Request) -> T:
     """Wait for the begin of the answer; a client that goes away meanwhile ends its query."""
     begun = asyncio.ensure_future(stack.enter_async_context(running))
     gone = asyncio.ensure_future(_wait_until_gone(request))

@@ -257,12 +257,19 @@ def load_extensions(connection: duckdb.DuckDBPyConnection, files: Sequence[str])
 def prepare_query(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -> Iterator[str]:
     """Yield the SQL of a checked tree; it may take the order's seconds, and has its secrets, as long as the block."""
     (sql,) = connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(order["tree"])]).fetchone() or ("",)
+    with hold_secrets(connection, order):
+        yield sql
+
+
+@contextmanager
+def hold_secrets(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -> Iterator[None]:
+    """Have the order's secrets as long as the block, which is interrupted after the order's seconds."""
     timer = threading.Timer(order["seconds"], connection.interrupt)
     timer.start()
     try:
         for name, secret in order["secrets"].items():
             connection.execute(f"CREATE OR REPLACE SECRET {name} {secret}")
-        yield sql
+        yield
     finally:
         timer.cancel()
         for name in order["secrets"]:

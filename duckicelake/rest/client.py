@@ -244,9 +244,9 @@ class CatalogClient:
         """Post a body that may be sent twice, and return what is read of the answer while it comes."""
         return self._ask_raw("POST", path, body, accept, {"seconds": seconds, "read_body": read_body}).content
 
-    def get_streamed(self, path: str, accept: str, seconds: float, read_body: ReadBody) -> Any:
-        """Get a path, and return what is read of the answer while it comes."""
-        return self._ask_raw("GET", path, None, accept, {"seconds": seconds, "read_body": read_body}).content
+    def get_streamed(self, path: str, accept: str, seconds: float, read_body: ReadBody) -> HttpResponse:
+        """Get a path; `read_body` reads the body while it comes, and never twice."""
+        return self._ask_raw("GET", path, None, accept, {"seconds": seconds, "read_body": read_body})
 
     def _ask_raw(self, method: str, path: str, body: Json, accept: str, options: Json) -> HttpResponse:
         answer = self._send_raw(method, path, body, accept, options, self.get_token())
@@ -266,7 +266,7 @@ class CatalogClient:
             headers["Authorization"] = f"Bearer {token}"
         try:
             sent = None if body is None else json.dumps(body).encode()
-            return self._http.ask(method, path, headers, sent, may_repeat=True, **options)
+            return self._http.ask(method, path, headers, sent, may_repeat=body is not None, **options)
         except NoAnswerError as error:
             raise CatalogUnreachableError(f"{error}: check --uri, and that it runs") from error
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "file_lake": "import-lake",
     "query": "sql",
     "materialized_views": "materialized-view",
+    "row_changes": "changes",
     "mcp": "mcp",
     "shell": "shell",
     "duckdb_login": "connect",

@@ -25,6 +25,7 @@ _TABLE: Final = "/v1/namespaces/{namespace}/tables/{table}"
 ANSWERED: Final = {
     f"HEAD {_TABLE}": "that it is there, as lists do",
     f"GET {_TABLE}/actions": "what may be done",
+    f"GET {_TABLE}/changes": "the rows that the caller sees, before and after",
 }
 """Routes of the guarded table that aren't refused, and what they answer."""
 BESIDE: Final = {

@@ -117,6 +117,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"GET {NAMESPACE}/actions": (KNOWN, 200),
     f"GET {TABLE}/actions": (KNOWN, 200),
     f"GET {VIEW}/actions": (KNOWN, 200),
+    f"GET {TABLE}/changes": (READERS, 200),
     "GET /v1/materialized-views": (KNOWN, 200),
     f"GET {MATERIALIZED}": (READERS, 200),
     f"POST {MATERIALIZED}": (WRITERS, 400),

@@ -1,0 +1,1 @@
+"""Rows that a table's snapshots inserted, deleted and updated, read by DuckDB for programs."""

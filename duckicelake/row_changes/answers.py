@@ -1,0 +1,240 @@
+"""Answer the changes of a table to a caller: what it may see of them, in a process with the limits of a query."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any, Final
+from uuid import UUID
+
+from anyio.to_thread import run_sync
+
+from duckicelake.catalog.context.caller import build_refusal
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import ConflictError, InvalidRequestError
+from duckicelake.iceberg.identifiers import Namespace, format_full_name
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.iceberg.read_restrictions import Restriction
+from duckicelake.lake.model import find_children
+from duckicelake.query.pool import QueryProcesses
+from duckicelake.query.processes import Message, OpenOrder, QueryProcess
+from duckicelake.query.queries import GRACE_SECONDS, build_open_order
+from duckicelake.query.reach import build_secrets, is_in_s3, load_queried_table
+from duckicelake.query.registry import run_reported
+from duckicelake.query.restricted import RESTRICTED_SETTINGS
+from duckicelake.row_changes.position import RowChangePosition
+from duckicelake.row_changes.statements import (
+    ChangeStep,
+    Pairing,
+    TableSide,
+    TargetColumns,
+    write_step,
+    write_target,
+)
+from duckicelake.row_changes.steps import ChangeHistory, ChangeRange, StepSnapshots, TableAtSnapshot
+
+_WORKER: Final = Path(__file__).with_name("worker.py")
+_SALT_BYTES: Final = 32
+_MAX_STEPS: Final = 256
+"""Queries of an answer; the reader goes on behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesOrder:
+    """A request for changes.
+
+    Attributes:
+        table_uuid: of the table that is meant; None for whichever has the name.
+        since: behind what they begin; None for the table's beginning.
+        until: the last snapshot; None for the newest.
+        columns: those of the answer; none for all.
+        key: columns that identify a row; none for row ids.
+        format: arrow or json.
+        rows, seconds: at most so much; the reader goes on behind it.
+
+    """
+
+    change_id: UUID
+    namespace: Namespace
+    table: str
+    table_uuid: str | None
+    since: str | None
+    until: str | None
+    columns: Sequence[str]
+    key: Sequence[str]
+    format: str
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesAnswer:
+    """An answer that has begun. upto: the snapshot at which it ends, if it isn't cut. table_uuid: which table it is."""
+
+    table_uuid: str
+    begin: RowChangePosition
+    upto: int
+    pieces: AsyncIterator[memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class _ChangesPlan:
+    """What is read, as the process is asked for it."""
+
+    table_uuid: str
+    found: ChangeRange
+    message: dict[str, Any]
+
+
+@asynccontextmanager
+async def open_changes(
+    services: Services, processes: QueryProcesses, order: ChangesOrder
+) -> AsyncIterator[ChangesAnswer]:
+    """Begin an answer; the block reads its pieces, and ends it with them.
+
+    Raises InvalidRequestError, ForbiddenError, NoSuchTableError, NotFoundError, ExpiredError, UnsupportedError,
+    UnavailableError, TooManyRequestsError, ConflictError.
+    """
+    plan = await run_sync(_plan, services, order)
+    opening = await run_sync(_build_opening, services, order.change_id)
+    statement = f"changes of {format_full_name(order.namespace, order.table)} after {plan.found.begin}"
+    async with (
+        processes.take(opening) as turn,
+        run_reported(services, order.change_id, statement, turn),
+    ):
+        wait = order.seconds + 2 * GRACE_SECONDS
+        try:
+            first = await turn.process.work(partial(_begin, turn.process, plan.message, wait))
+            async with aclosing(_read_pieces(turn.process, first, wait)) as pieces:
+                yield ChangesAnswer(plan.table_uuid, plan.found.begin, plan.found.upto, pieces)
+        finally:
+            turn.process.kill()
+
+
+def _build_opening(services: Services, change_id: UUID) -> OpenOrder:
+    """Build the order of a process that serves one answer, and goes by no statistics.
+
+    DuckDB 1.5.5 reads older snapshots with the statistics of the newest one, and so sorts other values than there are.
+    It also keeps the names of tables of inlined rows, and fails when a flush has dropped one.
+    """
+    is_restricted = services.caller.principal.has_restrictions
+    opening = build_open_order(services, is_restricted=is_restricted)
+    settings = {**RESTRICTED_SETTINGS, **opening.settings}
+    return replace(opening, key=(*opening.key, str(change_id)), settings=settings, worker=_WORKER)
+
+
+def _begin(process: QueryProcess, message: dict[str, Any], seconds: float) -> Message:
+    process.send(b"H", json.dumps(message).encode())
+    return process.receive(seconds)
+
+
+async def _read_pieces(process: QueryProcess, message: Message, seconds: float) -> AsyncGenerator[memoryview, None]:
+    while message[0] == b"D":
+        yield process.find_piece(message[1])
+        process.free_place()
+        message = await process.work(partial(process.receive, seconds))
+
+
+def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:
+    principal, place = services.caller.principal, (order.namespace, order.table)
+    if not principal.may_query(*place):
+        raise build_refusal(*place, principal)
+    table = load_queried_table(services, *place)
+    with services.database.reading() as cursor:
+        history = ChangeHistory.find(services, cursor, table, format_full_name(*place))
+        if order.table_uuid not in {None, history.uuid}:
+            raise ConflictError(f"{history.full_name} is another table now: {history.uuid}, not {order.table_uuid}")
+        found = history.find_range(order.since, order.until)
+        steps = [*islice(history.list_steps(found), _MAX_STEPS + 1)]
+        is_last = len(steps) <= _MAX_STEPS
+        del steps[_MAX_STEPS:]
+        upto = found.upto if is_last else steps[-1].snapshots[-1]
+        builder = _MessageBuilder(
+            history,
+            order,
+            principal.find_restriction(table.row.table_id),
+            history.find_table(max(found.upto, history.created_at)),
+            table.metadata,
+        )
+        message = builder.build(found, steps)
+    secrets = build_secrets(services, [place]) if is_in_s3(services) else {}
+    limits = {"rows": order.rows, "seconds": order.seconds, "grace_seconds": GRACE_SECONDS}
+    ends = {"upto": upto, "is_last": is_last}
+    return _ChangesPlan(history.uuid, found, {**message, **limits, **ends, "format": order.format, "secrets": secrets})
+
+
+class _MessageBuilder:
+    """Builds what the process is asked: its queries, and what it says of their rows."""
+
+    def __init__(
+        self,
+        history: ChangeHistory,
+        order: ChangesOrder,
+        restriction: Restriction | None,
+        latest: TableAtSnapshot,
+        metadata: TableMetadata,
+    ) -> None:
+        """latest: the table at the last snapshot. Raises InvalidRequestError for columns that it lacks."""
+        self._history, self._restriction, self._latest = history, restriction, latest
+        self._salt = token_bytes(_SALT_BYTES)
+        self._names = {field.name: at for at, field in enumerate(latest.schema.fields)}
+        self._shown = [self._find_column(name, "columns") for name in order.columns] or [*self._names.values()]
+        self._target = TargetColumns(
+            fields=latest.schema.fields,
+            defaults={
+                column.column_id: column.initial_default
+                for column in find_children(latest.columns, None)
+                if column.initial_default is not None
+            },
+            **self._choose_pairing(order.key, metadata),
+        )
+
+    def build(self, found: ChangeRange, steps: Sequence[StepSnapshots]) -> dict[str, Any]:
+        """Build the message for the steps of a range."""
+        begin = found.begin
+        ordinal, messages = begin.ordinal, []
+        for step in steps:
+            skip = begin.rows if step.snapshots[0] == begin.snapshot_id else 0
+            messages.append({**self._build_step(step), "ordinal": ordinal, "skip": skip})
+            ordinal += len(step.snapshots)
+        upto = max(found.upto, self._history.created_at)
+        return {
+            "target": write_target(self._build_side((upto,), self._latest)),
+            "shown": self._shown,
+            "steps": messages,
+            "position": [begin.snapshot_id, begin.rows, begin.ordinal],
+            "has_row_ids": self._restriction is None,
+        }
+
+    def _build_step(self, step: StepSnapshots) -> dict[str, Any]:
+        table = self._build_side(step.snapshots, self._history.find_table(step.snapshots[-1]))
+        side = replace(table, is_rearranged=step.is_rearranged)
+        sql = write_step(ChangeStep(side, step.has_additions, step.has_removals), self._target)
+        return {"sql": sql, "snapshots": step.snapshots}
+
+    def _build_side(self, snapshots: Sequence[int], table: TableAtSnapshot) -> TableSide:
+        return TableSide(
+            snapshots[0], snapshots[-1], table.schema_name, table.name, table.schema, self._restriction, self._salt
+        )
+
+    def _find_column(self, name: str, what: str) -> int:
+        if name not in self._names:
+            raise InvalidRequestError(f"Invalid {what}: {self._history.full_name} has no column {name!r}")
+        return self._names[name]
+
+    def _choose_pairing(self, key: Sequence[str], metadata: TableMetadata) -> dict[str, Any]:
+        """Choose by what an update is recognised, as the pipeline does."""
+        for name in key:
+            self._find_column(name, "key")
+        if key:
+            return {"pairing": "key", "key": tuple(key)}
+        if metadata.format_version >= ROW_LINEAGE_VERSION:
+            return {"pairing": "row-id"}
+        names = {field.id: field.name for field in self._latest.schema.fields}
+        fields = [names[id_] for id_ in metadata.schema().identifier_field_ids if id_ in names]
+        pairing: Pairing = "key" if fields else "values"
+        return {"pairing": pairing, "key": tuple(fields)}

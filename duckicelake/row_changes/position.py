@@ -1,0 +1,47 @@
+"""PURE. Where a reader of row changes is: behind a snapshot, or so many rows within one."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from duckicelake.errors import InvalidRequestError
+
+_POSITION: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RowChangePosition:
+    """A place in a table's changes, written as `18.2500.4`.
+
+    Attributes:
+        snapshot_id: DuckLake's number of the snapshot.
+        rows: of its changes that were read; 0: all of them.
+        ordinal: of the next change, by snapshots that changed rows.
+
+    """
+
+    snapshot_id: int
+    rows: int = 0
+    ordinal: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.snapshot_id}.{self.rows}.{self.ordinal}"
+
+    @property
+    def complete_id(self) -> int:
+        """The last snapshot of which everything was read."""
+        return self.snapshot_id - 1 if self.rows else self.snapshot_id
+
+
+def find_position(text: str) -> RowChangePosition | None:
+    """Find the position that a text writes; None for a text that is none, as a number, a time or a branch."""
+    found = _POSITION.fullmatch(text)
+    return None if found is None else RowChangePosition(*map(int, found.groups()))
+
+
+def parse_position(text: str) -> RowChangePosition:
+    """Parse a position. Raises InvalidRequestError."""
+    found = find_position(text)
+    if found is None:
+        raise InvalidRequestError(f"Invalid position {text!r}: expected <snapshot>.<rows>.<ordinal>, as 18.2500.4")
+    return found

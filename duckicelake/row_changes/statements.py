@@ -1,0 +1,229 @@
+"""PURE. Write the SQL that reads the changed rows of snapshots, by DuckLake's own functions.
+
+`ducklake_table_insertions` and `ducklake_table_deletions` list a snapshot's rows on both sides of it, whether they lie
+in files or in Postgres. The SQL here leaves out rows that were only moved, and pairs those that were updated.
+Columns are called `c0`, `c1`, … in it, so that no name of a table's column can clash with its own names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from duckicelake.bridge.values.types import quote_identifier
+from duckicelake.iceberg.read_restrictions import Restriction
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import IcebergType, NestedField, PrimitiveType, StructType, list_children
+from duckicelake.lake.ducklake.database import quote_literal
+from duckicelake.query.restricted import write_visible_rows
+from duckicelake.query.statement import LAKE
+
+ROW_ID: Final = "rowid"
+SNAPSHOT: Final = "snapshot_id"
+"""Columns that DuckLake's functions have beside those of the table."""
+TYPE_COLUMN: Final = "_change_type"
+ORDINAL_COLUMN: Final = "_change_ordinal"
+SNAPSHOT_COLUMN: Final = "_commit_snapshot_id"
+ROW_ID_COLUMN: Final = "_changed_row_id"
+OWN_COLUMNS: Final = (TYPE_COLUMN, ORDINAL_COLUMN, SNAPSHOT_COLUMN, ROW_ID_COLUMN)
+"""Iceberg's names of what changelogs say of a row; the last is its row id."""
+Pairing = Literal["row-id", "values", "key"]
+"""How an update is recognised: by the row id; by that, where rows with the same values are the same row; by a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSide:
+    """A table as it was at a snapshot, or in a run of snapshots that only added rows.
+
+    Attributes:
+        first, last: the snapshots, both included.
+        schema_name, name: of the table then.
+        schema: its columns then.
+        restriction: what the reader may see of them.
+        is_rearranged: files left the table, or came back to it.
+
+    """
+
+    first: int
+    last: int
+    schema_name: str
+    name: str
+    schema: Schema
+    restriction: Restriction | None = None
+    salt: bytes = field(default=b"", repr=False)
+    is_rearranged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStep:
+    """Snapshots whose changes are read by one query."""
+
+    table: TableSide
+    has_additions: bool
+    has_removals: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumns:
+    """The columns of an answer, those of the table at its last snapshot.
+
+    Attributes:
+        fields: all columns.
+        defaults: by field id, the text of the value of rows that are older than the column.
+        key: names of columns that identify a row.
+
+    """
+
+    fields: Sequence[NestedField]
+    defaults: Mapping[int, str]
+    pairing: Pairing
+    key: Sequence[str] = ()
+
+
+def write_target(side: TableSide) -> str:
+    """Write a query with the names and types of an answer's columns."""
+    levels = ".".join(map(quote_identifier, (LAKE, side.schema_name, side.name)))
+    source = f"{levels} AT (VERSION => {side.last})"
+    if side.restriction is None:
+        return f"SELECT * FROM {source}"
+    return write_visible_rows(source, side.schema, side.restriction, side.salt)
+
+
+def write_step(step: ChangeStep, target: TargetColumns) -> str:
+    """Write the query of a step.
+
+    Its columns are `t`, `s`, `r` (type, snapshot, row id), those of the table, and `g`, `side`: ordered by `s`, `g`,
+    `side`, `r`, rows come in the same order whenever they are read, the two of an update one after the other.
+    """
+    if step.table.is_rearranged:
+        return _pair_by_values(step, target)
+    if not (step.has_additions and step.has_removals):
+        kind, function = ("INSERT", "insertions") if step.has_additions else ("DELETE", "deletions")
+        number = "changed_at" if step.table.first < step.table.last else str(step.table.last)
+        found = _write_rows(step.table, function, target)
+        return f"SELECT '{kind}' AS t, {number} AS s, r AS g, 1 AS side, * FROM ({found})"
+    return _pair_by_row_id(step, target) if target.pairing == "row-id" else _pair_by_values(step, target)
+
+
+def _write_rows(side: TableSide, function: str, target: TargetColumns) -> str:
+    """Write the rows that came or went: row id, the snapshot that they name as their last change, and the columns."""
+    source = _write_listing(side, function)
+    if side.is_rearranged:
+        source = _write_state(side, function)
+    if side.restriction is not None:
+        own = [
+            NestedField(id=-number, name=name, required=False, type=_LONG)
+            for number, name in enumerate((ROW_ID, SNAPSHOT), start=1)
+        ]
+        schema = side.schema.replace_fields(fields=(*own, *side.schema.fields))
+        source = f"({write_visible_rows(source, schema, side.restriction, side.salt)})"
+    columns = ", ".join(
+        f"{_write_value(field, side.schema, target.defaults)} AS c{at}" for at, field in enumerate(target.fields)
+    )
+    return f"SELECT {ROW_ID} AS r, {SNAPSHOT} AS changed_at, {columns} FROM {source}"
+
+
+def _write_listing(side: TableSide, function: str) -> str:
+    names = ", ".join(map(quote_literal, (LAKE, side.schema_name, side.name)))
+    return f"ducklake_table_{function}({names}, {side.first}, {side.last})"
+
+
+def _write_state(side: TableSide, function: str) -> str:
+    """Write the rows that the table has before or after a snapshot, of those that DuckLake lists with it."""
+    levels = ".".join(map(quote_identifier, (LAKE, side.schema_name, side.name)))
+    at = side.first - 1 if function == "deletions" else side.first
+    names = ", ".join(quote_identifier(field.name) for field in side.schema.fields)
+    listed = " UNION ALL ".join(
+        f"SELECT {ROW_ID} FROM {_write_listing(side, one)}" for one in ("deletions", "insertions")
+    )
+    return f"(SELECT {ROW_ID}, {SNAPSHOT}, {names} FROM {levels} AT (VERSION => {at}) WHERE {ROW_ID} IN ({listed}))"
+
+
+def _pair_by_row_id(step: ChangeStep, target: TargetColumns) -> str:
+    """Pair rows with one row id; those that have the same values were moved."""
+    places = range(len(target.fields))
+    before, after = (_write_rows(step.table, function, target) for function in ("deletions", "insertions"))
+    is_same = " AND ".join(f"b.c{at} IS NOT DISTINCT FROM a.c{at}" for at in places)
+    joined = f"SELECT b.r AS br, a.r AS ar, {', '.join(f'b.c{at} AS b{at}, a.c{at} AS a{at}' for at in places)}"
+    joined += f" FROM ({before}) b FULL JOIN ({after}) a ON b.r = a.r"
+    joined += f" WHERE b.r IS NULL OR a.r IS NULL OR NOT ({is_same})"
+    sides = (
+        ("br", "b", "DELETE", "UPDATE_BEFORE", 0, "ar"),
+        ("ar", "a", "INSERT", "UPDATE_AFTER", 1, "br"),
+    )
+    selects = (
+        f"SELECT CASE WHEN {other} IS NULL THEN '{alone}' ELSE '{paired}' END AS t, {own} AS g, {number} AS side, "
+        f"{own} AS r, {step.table.last} AS s, {', '.join(f'{letter}{at} AS c{at}' for at in places)} "
+        f"FROM joined WHERE {own} IS NOT NULL"
+        for own, letter, alone, paired, number, other in sides
+    )
+    return f"WITH joined AS ({joined}) {' UNION ALL '.join(selects)}"
+
+
+def _pair_by_values(step: ChangeStep, target: TargetColumns) -> str:
+    """Leave out rows that both sides have, then pair the others by a key, or by their row id."""
+    before, after = (_write_rows(step.table, function, target) for function in ("deletions", "insertions"))
+    columns = ", ".join(f"c{at}" for at in range(len(target.fields)))
+    key = ", ".join(f"c{_find_place(target, name)}" for name in target.key) or "r"
+    same = f"r, {columns}" if target.pairing == "row-id" else columns
+    both = f"SELECT 0 AS side, r, {columns} FROM ({before}) UNION ALL SELECT 1, r, {columns} FROM ({after})"
+    return (
+        f"WITH sides AS ({both}), "
+        f"numbered AS (SELECT *, {_number_rows(same)} FROM sides), "
+        "changed AS (SELECT * EXCLUDE (n, pairs) FROM numbered WHERE n > pairs), "
+        f"keyed AS (SELECT *, {_number_rows(key)} FROM changed) "
+        "SELECT CASE WHEN n > pairs THEN CASE side WHEN 0 THEN 'DELETE' ELSE 'INSERT' END "
+        "WHEN side = 0 THEN 'UPDATE_BEFORE' ELSE 'UPDATE_AFTER' END AS t, "
+        f"CASE WHEN n > pairs THEN r ELSE min(r) OVER (PARTITION BY {key}, n) END AS g, "
+        f"side, r, {step.table.last} AS s, {columns} FROM keyed"
+    )
+
+
+def _number_rows(by: str) -> str:
+    """Number the rows of each side that have the same values, and count how many of both sides are pairs."""
+    counts = (f"count(*) FILTER (side = {side}) OVER (PARTITION BY {by})" for side in (0, 1))
+    return f"row_number() OVER (PARTITION BY {by}, side ORDER BY r) AS n, least({', '.join(counts)}) AS pairs"
+
+
+def _find_place(target: TargetColumns, name: str) -> int:
+    return next(at for at, field in enumerate(target.fields) if field.name == name)
+
+
+def _write_value(field: NestedField, schema: Schema, defaults: Mapping[int, str]) -> str:
+    """Write the value of a column as the answer has it, from the columns that the table had then."""
+    found = next((one for one in schema.fields if one.id == field.id), None)
+    if found is not None:
+        return project_value(quote_identifier(found.name), found.type, field.type)
+    default = defaults.get(field.id)
+    return "NULL" if default is None else quote_literal(default)
+
+
+def project_value(value: str, old: IcebergType, new: IcebergType, depth: int = 0) -> str:
+    """Write a value of a type as one of a newer type of the same column: fields are found by their ids."""
+    if old == new or isinstance(old, PrimitiveType) or isinstance(new, PrimitiveType):
+        return value
+    if isinstance(new, StructType):
+        known = {one.id: one for one in list_children(old)}
+        members = (
+            f"{quote_identifier(one.name)}: {_project_member(value, known.get(one.id), one, depth)}"
+            for one in new.fields
+        )
+        return f"CASE WHEN {value} IS NOT NULL THEN {{{', '.join(members)}}} END"
+    variable = f"part_{depth}"
+    *_, before = list_children(old)
+    *_, after = list_children(new)
+    if len(list_children(new)) == 1:
+        return (
+            f"list_transform({value}, lambda {variable}: {project_value(variable, before.type, after.type, depth + 1)})"
+        )
+    entry = project_value(f"{variable}.value", before.type, after.type, depth + 1)
+    entries = f"list_transform(map_entries({value}), lambda {variable}: {{'key': {variable}.key, 'value': {entry}}})"
+    return f"CASE WHEN {value} IS NOT NULL THEN map_from_entries({entries}) END"
+
+
+def _project_member(value: str, old: NestedField | None, new: NestedField, depth: int) -> str:
+    if old is None:
+        return "NULL"
+    return project_value(f"struct_extract({value}, {quote_literal(old.name)})", old.type, new.type, depth)
+
+
+_LONG: Final = PrimitiveType(name="long")

@@ -1,0 +1,142 @@
+"""Answers of changes: positions, formats, errors, the command that reads them, and what a caller may not see."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from duckicelake.catalog.context.rights import RightsCache
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.main import app
+from duckicelake.iceberg.read_restrictions import Mask
+from tests.row_changes.conftest import Changes
+from tests.support.policies import restrict
+
+
+@pytest.fixture
+def services(services: Services) -> Services:
+    return replace(services, rights=RightsCache.of_first(services.database))
+
+
+@pytest.fixture
+def history(changes: Changes) -> Changes:
+    """Snapshots: a creation, 5 rows, 30 rows, an update of 12 of them, 1 row with another column, a deletion."""
+    for statement in (
+        "CREATE TABLE t (id BIGINT, name VARCHAR)",
+        "INSERT INTO t SELECT i, 'n' || i FROM range(5) r(i)",
+        "INSERT INTO t SELECT i, 'n' || i FROM range(100, 130) r(i)",
+        "UPDATE t SET name = 'x' WHERE id % 3 = 0",
+        "ALTER TABLE t ADD COLUMN place STRUCT(x INTEGER)",
+        "ALTER TABLE t RENAME COLUMN name TO called",
+        "INSERT INTO t VALUES (1000, 'new', {'x': 7})",
+        "DELETE FROM t WHERE id < 3",
+    ):
+        changes.duck.execute(statement).fetchall()
+    return changes
+
+
+def test_answers_of_few_rows_make_the_whole_one(history: Changes) -> None:
+    whole, end = history.read()
+    assert end["_is_complete"]
+    parts: list[dict[str, Any]] = []
+    found: dict[str, Any] = {"_position": "0.0.0", "_is_complete": False}
+    while not found["_is_complete"]:
+        rows, found = history.read(since=found["_position"], limit=7)
+        assert len(rows) == 7 or found["_is_complete"]
+        parts += rows
+        history.duck.execute("CALL ducklake_flush_inlined_data('lake')").fetchall()  # the next one reads files
+    assert parts == whole
+
+
+def test_old_rows_have_the_columns_of_the_last_snapshot(history: Changes) -> None:
+    rows, _ = history.read()
+    assert rows[0]["called"] == "n0"
+    assert rows[0]["place"] is None
+    assert [row["place"] for row in rows if row["id"] == 1000] == [{"x": 7}]
+    until, _ = history.read(until=3)
+    assert [*until[0]] == ["_change_type", "_change_ordinal", "_commit_snapshot_id", "_changed_row_id", "id", "name"]
+    some, _ = history.read(columns="called", since=7)
+    assert [row["called"] for row in some] == ["x", "n1", "n2"]
+
+
+def test_arrow_says_where_it_ends(history: Changes) -> None:
+    rows, end = history.read(since=3)
+    answer = history.http.get(
+        "/v1/namespaces/main/tables/t/changes?from=3", headers={"Accept": "application/vnd.apache.arrow.stream"}
+    )
+    with pa.ipc.open_stream(answer.content) as stream:
+        batches = [*stream.iter_batches_with_custom_metadata()]
+    assert pa.Table.from_batches([batch.batch for batch in batches]).to_pylist() == rows
+    said = batches[-1].custom_metadata
+    assert (said[b"position"].decode(), json.loads(said[b"is-complete"])) == (end["_position"], True)
+    assert answer.headers["Duckicelake-To"] == end["_position"].partition(".")[0]
+
+
+def test_a_key_pairs_rows_that_were_replaced(changes: Changes) -> None:
+    changes.duck.execute("CREATE TABLE t (id BIGINT, name VARCHAR)")
+    changes.duck.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    changes.duck.execute("BEGIN; DELETE FROM t; INSERT INTO t VALUES (1, 'a'), (2, 'c'), (3, 'd'); COMMIT")
+    rows, _ = changes.read(since=2, key="id")
+    found = sorted((row["_change_type"], row["id"], row["name"]) for row in rows)
+    assert found == [("INSERT", 3, "d"), ("UPDATE_AFTER", 2, "c"), ("UPDATE_BEFORE", 2, "b")]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ({"since": "99"}, 400, "is no branch or tag|no snapshot 99|The table has no snapshot"),
+        ({"since": "99.1.0"}, 400, "no snapshot 99 yet"),
+        ({"since": 5, "until": 3}, 400, "from=5 comes after to=3"),
+        ({"columns": "id,id"}, 400, "different names"),
+        ({"columns": "nothing"}, 400, "no column 'nothing'"),
+        ({"key": "nothing"}, 400, "no column 'nothing'"),
+        ({"table_uuid": "x"}, 409, "another table"),
+        ({"table": "gone"}, 404, "does not exist"),
+    ],
+)
+def test_what_cannot_be_answered_is_named(history: Changes, query: dict[str, Any], status: int, said: str) -> None:
+    named = {"table-uuid" if name == "table_uuid" else name: value for name, value in query.items()}
+    answer = history.ask(**named)
+    assert answer.status_code in {status, 404}, answer.text
+    assert any(text in answer.text for text in said.split("|")), answer.text
+
+
+def test_expired_changes_name_the_oldest_that_are_kept(history: Changes) -> None:
+    history.duck.execute("CALL ducklake_expire_snapshots('lake', versions => [0, 1, 2, 3])").fetchall()
+    answer = history.ask(since=2)
+    assert answer.status_code == 410
+    assert "the oldest from that is known is 4" in answer.json()["error"]["message"]
+    assert history.read(since=4)[0]
+    assert history.ask().status_code == 410
+
+
+def test_hidden_rows_and_values_stay_hidden(history: Changes, services: Services) -> None:
+    whole, _ = history.read()
+    is_early = {"type": "lt", "left": {"type": "reference", "id": 1}, "right": 110}
+    restrict(services, "main.t", is_early, masks={2: Mask.NULL})
+    rows, _ = history.read()
+    assert {row["called"] for row in rows} == {None}
+    assert {row["_changed_row_id"] for row in rows} == {None}
+    assert max(row["id"] for row in rows) < 110
+    assert len(rows) < len(whole)
+    assert not any(row["_change_type"].startswith("UPDATE") for row in rows)  # the change was in what is hidden
+
+
+def test_command_goes_on_where_its_file_says(history: Changes, tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    arguments = ["changes", "main.t", "--uri", str(history.http.base_url), "--state", str(state)]
+    first = CliRunner().invoke(app, arguments)
+    assert first.exit_code == 0, first.output
+    assert [json.loads(line) for line in first.stdout.splitlines()] == history.read()[0]
+    assert CliRunner().invoke(app, arguments).stdout == ""
+    history.duck.execute("INSERT INTO t VALUES (7, 'seven', NULL)")
+    (row,) = CliRunner().invoke(app, arguments).stdout.splitlines()
+    assert (json.loads(row)["_change_type"], json.loads(row)["id"]) == ("INSERT", 7)
+    history.duck.execute("DROP TABLE t; CREATE TABLE t (id BIGINT)")
+    other = CliRunner().invoke(app, arguments)
+    assert other.exit_code != 0
+    assert "another table" in other.output

@@ -1,0 +1,95 @@
+"""Changes of rows: they lead from the state of each snapshot to the next one, whoever wrote it."""
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+from duckicelake.pyiceberg_v3.installation import install, uninstall
+from tests.row_changes.conftest import Changes
+
+CREATE = "CREATE TABLE t (id BIGINT, name VARCHAR)"
+
+
+def test_inlined_rows_files_deletes_and_updates(changes: Changes) -> None:
+    for statement in (
+        CREATE,
+        "INSERT INTO t SELECT i, 'n' || i FROM range(5) r(i)",
+        "INSERT INTO t SELECT i, 'n' || i FROM range(100, 130) r(i)",
+        "DELETE FROM t WHERE id IN (1, 105)",
+        "UPDATE t SET name = 'x' WHERE id IN (2, 106)",
+        "CALL ducklake_flush_inlined_data('lake')",
+        "DELETE FROM t WHERE id BETWEEN 110 AND 125",
+        "CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)",
+        "CALL ducklake_merge_adjacent_files('lake')",
+        "UPDATE t SET name = 'y' WHERE id > 3",
+    ):
+        changes.duck.execute(statement).fetchall()
+    rows = changes.check_replay()
+    assert [row["_change_type"] for row in rows if row["id"] == 106] == [
+        "INSERT", "UPDATE_BEFORE", "UPDATE_AFTER", "UPDATE_BEFORE", "UPDATE_AFTER",
+    ]  # fmt: skip
+    ordinals = [row["_change_ordinal"] for row in rows]
+    assert ordinals == sorted(ordinals)
+
+
+@pytest.fixture
+def pyiceberg_v3() -> Iterator[None]:
+    install()
+    yield
+    uninstall()
+
+
+@pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
+@pytest.mark.usefixtures("pyiceberg_v3")
+@pytest.mark.parametrize(("format_version", "seed"), [(2, 1), (3, 2)])
+def test_random_history_of_several_clients(changes: Changes, format_version: int, seed: int) -> None:
+    chance = random.Random(10 * seed + format_version)
+    catalog = RestCatalog("lake", uri=str(changes.http.base_url))
+    duck = changes.duck
+    duck.execute(CREATE)
+    if format_version == 3:
+        changes.http.post(
+            "/v1/namespaces/main/tables/t",
+            json={"requirements": [], "updates": [{"action": "upgrade-format-version", "format-version": 3}]},
+        ).raise_for_status()
+
+    def rows_of(count: int) -> pa.Table:
+        ids = [chance.randrange(200) for _ in range(count)]
+        return pa.table({"id": ids, "name": [f"p{chance.randrange(9)}" for _ in ids]})
+
+    def go_back() -> None:
+        table = catalog.load_table("main.t")
+        earlier = [entry.snapshot_id for entry in table.metadata.snapshot_log]
+        kept = [one for one in earlier if table.snapshot_by_id(one) is not None]
+        if kept:
+            with suppress(ValueError), table.manage_snapshots() as managing:  # of one that main isn't based on any more
+                managing.rollback_to_snapshot(chance.choice(kept[-4:]))
+
+    acts: dict[str, Any] = {
+        "few": lambda: duck.execute(f"INSERT INTO t SELECT i, 'd' FROM range({chance.randrange(1, 9)}) r(i)"),
+        "many": lambda: duck.execute(f"INSERT INTO t SELECT i, 'f' FROM range(50, {chance.randrange(70, 99)}) r(i)"),
+        "delete": lambda: duck.execute(f"DELETE FROM t WHERE id % 11 = {chance.randrange(11)}"),
+        "update": lambda: duck.execute(f"UPDATE t SET name = 'u' WHERE id % 7 = {chance.randrange(7)}"),
+        "flush": lambda: duck.execute("CALL ducklake_flush_inlined_data('lake')").fetchall(),
+        "merge": lambda: duck.execute("CALL ducklake_merge_adjacent_files('lake')").fetchall(),
+        "rewrite": lambda: duck.execute(
+            "CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)"
+        ).fetchall(),
+        "append": lambda: catalog.load_table("main.t").append(rows_of(12)),
+        "post": lambda: changes.http.post(
+            "/v1/namespaces/main/tables/t/rows", json=rows_of(3).to_pylist()
+        ).raise_for_status(),
+        "back": go_back,
+        "overwrite": lambda: catalog.load_table("main.t").overwrite(rows_of(5), f"id > {chance.randrange(200)}"),
+        "remove": lambda: catalog.load_table("main.t").delete(f"id < {chance.randrange(60)}"),
+    }
+    for _ in range(30):
+        name = chance.choice([*acts])
+        acts[name]()
+        changes.note_state()
+    changes.check_replay()
