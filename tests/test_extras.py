@@ -23,7 +23,7 @@ STORES_OF_S3 = {
 IMPORTED_LATE = {
     "boto3": {"storage/s3.py", "storage/signer.py", "storage/sts_vendor.py"},
     "botocore": STORES_OF_S3,
-    "duckdb_extensions": {"pipeline/duckdb_lake.py", "shell/local_duckdb.py"},
+    "duckdb_extensions": {"file_import/source_rows.py", "pipeline/duckdb_lake.py", "shell/local_duckdb.py"},
     "keyring": set(),  # by its name
     "mcp": {"mcp/answers.py", "mcp/protocol.py", "mcp/transport.py"},
     "numpy": {
@@ -41,7 +41,7 @@ IMPORTED_LATE = {
     "prompt_toolkit": {"shell/prompt.py"},
     "pyarrow": {
         *("constraints/duckdb_check.py", "delta/export/field_names.py", "delta/log/encoder.py", "delta/log/files.py"),
-        *("pipeline/sensor_bench.py", "pyiceberg_v3/rows.py", "query/worker.py"),
+        *("file_import/data_files.py", "pipeline/sensor_bench.py", "pyiceberg_v3/rows.py", "query/worker.py"),
         *("other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "other_catalogs/stored_rows.py"),
         "row_changes/worker.py",
         *(
@@ -52,6 +52,10 @@ IMPORTED_LATE = {
     "pyiceberg": {
         *("other_catalogs/comparison.py", "other_catalogs/pyiceberg_source.py", "pipeline/sensor_bench.py"),
         *("other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "other_catalogs/stored_rows.py"),
+        *(
+            f"file_import/{name}.py"
+            for name in ("bad_rows", "column_types", "data_files", "fits", "load", "source_rows")
+        ),
         *(f"pyiceberg_v3/{name}.py" for name in ("commit", "manifest_io", "rows")),
     },
     "pyspark": set(),
@@ -59,7 +63,10 @@ IMPORTED_LATE = {
 }
 """The modules that import libraries of extras."""
 DEFERRED = {library: modules for library, modules in IMPORTED_LATE.items() if library in EXTRAS}
-NOT_OF_THE_SERVER = ("other_catalogs/", "pipeline/", "pyiceberg_v3/", "query/worker.py", "row_changes/worker.py")
+NOT_OF_THE_SERVER = (
+    *("file_import/", "other_catalogs/", "pipeline/", "pyiceberg_v3/"),
+    *("query/worker.py", "row_changes/worker.py"),
+)
 """They run in programs that have the library, or in a process that the server starts after a look for it."""
 
 

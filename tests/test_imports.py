@@ -79,6 +79,10 @@ ALLOWED: dict[str, set[str]] = {
         "server", "cli", "client", "features", "rest",
     },
     "other_catalogs": {"errors", "iceberg", "cli", "client", "features", "rest"},
+    "file_import": {
+        "errors", "extras", "properties", "cli", "client", "features", "pipeline.destination", "pipeline.epoch",
+        "pipeline.job", "pipeline.sources", "pyiceberg_v3", "rest",
+    },
     "server": {
         "errors", "extras", "iceberg", "lake.doctor", "lake.side_tables.audit", "lake.side_tables.idempotency",
         "lake.txn", "catalog", "changelog", "features", "maintenance", "rest",
@@ -120,12 +124,13 @@ HOMES = {
     "boto3": {"storage"},
     "numpy": {"bridge", "catalog", "other_catalogs"},
     "obstore": {"storage", "other_catalogs"},
-    "pyiceberg": {"pyiceberg_v3", "pipeline", "other_catalogs"},
+    "pyiceberg": {"pyiceberg_v3", "pipeline", "other_catalogs", "file_import"},
     "pyspark": {"pipeline"},
     "pyarrow": {
         "rows",
         "constraints",
         "delta",
+        "file_import",
         "pyiceberg_v3",
         "pipeline",
         "client",
@@ -150,6 +155,7 @@ HOMES = {
         "shell",
         "duckdb_login",
         "other_catalogs",
+        "file_import",
     },
     "rich": {"cli", "constraints", "delta", "file_lake", "lineage", "other_catalogs", "query", "shell", "upkeep"},
     "prompt_toolkit": {"shell"},
@@ -168,13 +174,14 @@ HOMES = {
 }
 """The parts outside which a library must not be seen."""
 
-OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client", "shell", "other_catalogs"}
+OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client", "shell", "other_catalogs", "file_import"}
 """Parts that need libraries which may be missing, and import them when they are asked to work."""
 
 COMMANDS = {
     "cli",
     "constraints.commands",
     "delta.commands",
+    "file_import.commands",
     "file_lake.commands",
     "lineage.commands",
     "materialized_views.commands",

@@ -24,6 +24,7 @@ FEATURES: Final = (
     "console",
     "other_catalogs",
     "upkeep",
+    "file_import",
 )
 """Names of the features. A server starts their background tasks in this order, and ends them in reverse."""
 

@@ -165,10 +165,9 @@ class ChangeTableOutlet:
         self.reached = ChangePosition.from_step(step, self.reached)
 
     def _append(self, step: SnapshotStep, rows: DataFrame) -> None:
-        from duckicelake.pipeline.ingest import count_rows
+        from duckicelake.pipeline.epoch import SOURCE_KEY, Epoch, count_rows
         from duckicelake.pipeline.load import load_rows, read_columns
         from duckicelake.pipeline.reader import build_frame_group
-        from duckicelake.pipeline.table_writer import SOURCE_KEY, Epoch
 
         upto = str(step.snapshot_id)
         number = 0 if self.reached is None else self.reached.ordinal

@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
 from duckicelake.errors import BadInputError
 from duckicelake.pipeline.destination import LoadRequest
+from duckicelake.pipeline.epoch import SOURCE_KEY, Epoch, build_quarantine_epoch, count_rows, is_finished
 from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.progress import Reporter
 from duckicelake.pipeline.sources import TEXT_FORMATS, PipelineSource, SourceFile, compute_fingerprint, mask_secrets
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from duckicelake.pipeline.load import LoadResult
-    from duckicelake.pipeline.table_writer import Epoch
 
 
 _MAX_INPUTS: Final = 10
@@ -114,12 +114,11 @@ def _ingest_once(
     say: Callable[[str], None],
 ) -> tuple[LoadResult, bool]:
     """Return what the run came to, and whether anything was left to do."""
-    from duckicelake.pipeline.load import LoadResult, build_quarantine_epoch
-    from duckicelake.pipeline.table_writer import SOURCE_KEY, Epoch
+    from duckicelake.pipeline.load import LoadResult
 
     epoch = Epoch(request.run_id, 0, {SOURCE_KEY: compute_fingerprint(request.source, files), JOB_KEY: job.id})
     run = epoch.done(client, request.load.target)
-    if run is not None and _is_finished(client, request):
+    if run is not None and is_finished(client, request.load.target, request.run_id):
         aside = build_quarantine_epoch(request.load, epoch).done(client, request.load.quarantine)
         return LoadResult(run, aside), False
     return load_files(spark, client, request.source, request.load, files, epoch, say), True
@@ -154,15 +153,6 @@ def _parse_schema(spark: SparkSession, ddl: str) -> Any:
         raise BadInputError(f"--schema {ddl!r} isn't columns with types, as 'id long, name string': {error}") from error
 
 
-def _is_finished(client: CatalogClient, request: IngestRequest) -> bool:
-    """Return whether an attempt has come to its end, so that nothing is left for the quarantine either."""
-    target = request.load.target
-    found = client.jobs(
-        namespace="\x1f".join(target.namespace), table=target.table, kind="ingest", run_id=request.run_id
-    )
-    return any(job["result"] in {"done", "unchanged"} for job in found)
-
-
 def _build_result(request: IngestRequest, loaded: LoadResult, is_new: bool, files: int, seconds: float) -> IngestResult:
     bad = loaded.quarantined
     return IngestResult(
@@ -176,12 +166,3 @@ def _build_result(request: IngestRequest, loaded: LoadResult, is_new: bool, file
         snapshot_ids=tuple(run["snapshot-id"] for run in (loaded.run, bad) if run is not None),
         seconds=round(seconds, 3),
     )
-
-
-def count_rows(run: Mapping[str, Any]) -> int:
-    """Return rows that came with a run's newest snapshot; of a merge those that were inserted or updated."""
-    summary = run["summary"]
-    merged = [summary.get(f"spark.merge-into.num-target-rows-{kind}") for kind in ("inserted", "matched-updated")]
-    if any(count is not None for count in merged):
-        return sum(int(count or 0) for count in merged)
-    return int(summary.get("added-records", 0))

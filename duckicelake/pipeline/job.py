@@ -93,6 +93,7 @@ def run_job(
     run_id: str | None = None,
     lease: str | None = None,
     parameters: Mapping[str, Any] | None = None,
+    engine: str = "spark",
 ) -> Iterator[PipelineJob]:
     """Yield the job while it runs. lease: what it alone may do to the table; JobConflictError says who does it already.
 
@@ -105,7 +106,7 @@ def run_job(
         "run-id": run_id,
         "lease": lease,
         "lease-seconds": LEASE_SECONDS,
-        "engine": f"spark on {socket.gethostname()}, process {os.getpid()}",
+        "engine": f"{engine} on {socket.gethostname()}, process {os.getpid()}",
         "parameters": dict(parameters or {}),
     }
     client.begin_job(namespace, table, begun)

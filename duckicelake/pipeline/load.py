@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,6 +12,7 @@ from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.maintenance.layout import parse_partitions, parse_sort_keys, read_partitions, read_sort_keys
 from duckicelake.pipeline.columns import ColumnChange, index_by_name, join_columns
 from duckicelake.pipeline.destination import LoadRequest, Target
+from duckicelake.pipeline.epoch import CommittedRun, Epoch, build_quarantine_epoch
 from duckicelake.pipeline.quarantine import (
     build_quarantine_records,
     combine_flaws,
@@ -21,7 +22,7 @@ from duckicelake.pipeline.quarantine import (
     select_good_rows,
 )
 from duckicelake.pipeline.reader import SourceGroup
-from duckicelake.pipeline.table_writer import CommittedRun, Epoch, write_once
+from duckicelake.pipeline.table_writer import write_once
 from duckicelake.rest.client import CatalogClient
 
 _NO_COLUMNS = StructType([])
@@ -127,14 +128,6 @@ def _open_both_passes(
         yield kept, kept
     finally:
         kept.unpersist()
-
-
-def build_quarantine_epoch(how: LoadRequest, epoch: Epoch) -> Epoch:
-    """Return the same in the quarantine, which tables may share.
-
-    Their runs there have ids of their own even if they share one here.
-    """
-    return replace(epoch, run_id=f"{epoch.run_id} of {how.target}")
 
 
 def _find_wanted_columns(

@@ -12,9 +12,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from duckicelake.pipeline.columns import fit_value, index_by_name
 from duckicelake.pipeline.destination import Target
+from duckicelake.pipeline.epoch import Epoch
 from duckicelake.pipeline.java import Jvm
 from duckicelake.pipeline.reader import FILE_COLUMN, PROBLEM_COLUMN, RECORD_COLUMN, SourceGroup
-from duckicelake.pipeline.table_writer import Epoch
 from duckicelake.properties import CONSTRAINT_PREFIX
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import quote_name

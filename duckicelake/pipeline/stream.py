@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.errors import BadInputError, CatalogUnreachableError
 from duckicelake.pipeline.destination import LoadRequest
-from duckicelake.pipeline.ingest import count_rows, list_inputs, load_files
+from duckicelake.pipeline.epoch import count_rows
+from duckicelake.pipeline.ingest import list_inputs, load_files
 from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.progress import Reporter
 from duckicelake.pipeline.sources import PipelineSource, SourceFile, drop_empty_files
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from duckicelake.pipeline.epoch import Epoch
     from duckicelake.pipeline.load import LoadResult
-    from duckicelake.pipeline.table_writer import Epoch
 
 MAX_OUTAGE_SECONDS: Final = 600.0
 """How long a stream waits for a catalog that doesn't answer, from the first time that it didn't."""
@@ -131,7 +132,7 @@ class _EpochLoader:
 
     def take(self, rows: DataFrame, number: int) -> None:
         """Load an epoch; called by Spark, in a thread of its own. The query ends if this raises."""
-        from duckicelake.pipeline.table_writer import Epoch
+        from duckicelake.pipeline.epoch import Epoch
 
         epoch = Epoch(self.query_id.result(), number, {JOB_KEY: self._job.id})
         try:

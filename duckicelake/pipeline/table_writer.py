@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import orjson
@@ -15,6 +14,7 @@ from duckicelake.errors import BadColumnError, BadInputError, JobConflictError, 
 from duckicelake.maintenance.layout import RowSortKey, TransformedColumn, parse_partitions, parse_sort_keys
 from duckicelake.pipeline.columns import index_by_name
 from duckicelake.pipeline.destination import Target, WriteMode
+from duckicelake.pipeline.epoch import CommittedRun, Epoch
 from duckicelake.pipeline.failures import explain_failure
 from duckicelake.pipeline.session import stamp_with
 from duckicelake.properties import DISTRIBUTION_MODE, RUN_EPOCH_KEY, RUN_ID_KEY, SORT_ORDER
@@ -23,10 +23,7 @@ from duckicelake.rest.http import Json
 from duckicelake.rest.names import Namespace, quote_name
 
 """By this property the catalog gives a new table its order, for which Spark's CREATE TABLE has no word."""
-SOURCE_KEY: Final = "duckicelake.source"
-"""What an epoch has read, in the summary of its snapshot."""
 _MAX_ATTEMPTS: Final = 3
-CommittedRun = Mapping[str, Any]
 
 
 def create_table(
@@ -96,30 +93,6 @@ def _check_columns(option: str, text: str | None, parts: Iterable[TransformedCol
     if missing:
         names = ", ".join(columns.names)
         raise BadColumnError(f"{option} {text}: the source has no column {missing[0]}, but {names}")
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """What must be committed once to each table. summary: what its snapshots have in their summary besides."""
-
-    run_id: str
-    number: int
-    summary: Mapping[str, str]
-
-    def done(self, client: CatalogClient, target: Target) -> CommittedRun | None:
-        """Return what of the run is in the table, if it is this epoch or a later one.
-
-        BadInputError if this epoch is there with other content: an id used again by mistake must leave no rows out.
-        """
-        found: CommittedRun | None = client.run(target.namespace, target.table, self.run_id)
-        if found is None or found["epoch"] < self.number:
-            return None
-        if found["epoch"] == self.number and found["summary"].get(SOURCE_KEY) != self.summary.get(SOURCE_KEY):
-            raise BadInputError(
-                f"Run {self.run_id} has put other content into {target} (snapshot {found['snapshot-id']}): "
-                "the files have changed since, or are others; give this run an id of its own"
-            )
-        return found
 
 
 def write_once(

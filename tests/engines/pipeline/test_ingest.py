@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 
 from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.pipeline.destination import LoadRequest, Target, build_load_request
+from duckicelake.pipeline.epoch import SOURCE_KEY, Epoch
 from duckicelake.pipeline.ingest import IngestRequest, IngestResult, ingest
 from duckicelake.pipeline.progress import SILENT
 from duckicelake.pipeline.sources import parse_source
-from duckicelake.pipeline.table_writer import SOURCE_KEY, Epoch, write_once
+from duckicelake.pipeline.table_writer import write_once
 from duckicelake.rest.client import CatalogClient
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]

@@ -1,0 +1,1 @@
+"""`duckicelake load` and `watch`: files into tables by DuckDB, without Spark."""

@@ -1,0 +1,244 @@
+"""Check every row of the files against the table's columns, and keep the bad ones with their file, line and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
+
+from duckicelake.errors import BadColumnError, BadInputError
+from duckicelake.file_import.column_types import quote_name, quote_text, to_duckdb_type
+from duckicelake.file_import.fits import Fit
+from duckicelake.file_import.source_rows import FILE_COLUMN, FileGroup
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from duckicelake.file_import.source_files import ReadableFile
+
+_TABLE: Final = "bad_rows"
+_MAX_NAMED: Final = 3
+_SHOWN_LETTERS: Final = 60
+
+
+class BadRows:
+    """The bad rows of a load, in a table of its DuckDB."""
+
+    SCHEMA: Final = Schema(
+        NestedField(1, "run_id", StringType(), required=False),
+        NestedField(2, "epoch", LongType(), required=False),
+        NestedField(3, "source", StringType(), required=False),
+        NestedField(4, "record", StringType(), required=False),
+        NestedField(5, "reason", StringType(), required=False),
+        NestedField(6, "quarantined_at", TimestamptzType(), required=False),
+    )
+    """Columns of the quarantine, which the pipeline's ingest has, too."""
+
+    def __init__(self, duck: DuckDBPyConnection) -> None:
+        self._duck = duck
+        self.count = 0
+        duck.execute(
+            f"CREATE OR REPLACE TEMP TABLE {_TABLE} (source VARCHAR, line BIGINT, record VARCHAR, reason VARCHAR)"
+        )
+
+    def add(self, query: str) -> None:
+        """Add the rows of a query: source, line, record, reason."""
+        added = self._duck.execute(f"INSERT INTO {_TABLE} {query}").fetchone()
+        self.count += added[0] if added else 0
+
+    def select(self, run_id: str, epoch: int) -> str:
+        """Return the query for the rows as the quarantine keeps them."""
+        return (
+            f"SELECT {quote_text(run_id)} AS run_id, CAST({epoch} AS BIGINT) AS epoch, source, record, "
+            f"'line ' || line || ': ' || reason AS reason, now() AS quarantined_at FROM {_TABLE}"
+        )
+
+    def list_first(self) -> list[str]:
+        """Return the first bad rows for a message."""
+        found = self._duck.execute(f"FROM {_TABLE} ORDER BY source, line LIMIT {_MAX_NAMED}").fetchall()
+        return [f"{source}, line {line}: {reason}" for source, line, _, reason in found]
+
+    def write_file(self, path: Path) -> None:
+        """Write the rows to a file: CSV, or lines of JSON if it is named so."""
+        form = "json" if path.suffix in {".json", ".jsonl", ".ndjson"} else "csv"
+        query = f"SELECT source, line, reason, record FROM {_TABLE} ORDER BY source, line"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._duck.execute(f"COPY ({query}) TO {quote_text(str(path))} (FORMAT {form})")
+        except OSError as error:
+            raise BadInputError(f"--bad-rows {path} can't be written: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What the check found. good, bad: numbers of rows."""
+
+    good: int
+    bad: int
+    bad_rows: BadRows
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return self.good + self.bad
+
+
+@dataclass(frozen=True, slots=True)
+class _Flaw:
+    """What makes a row bad: a condition and the reason, in SQL."""
+
+    condition: str
+    reason: str
+
+
+def check_rows(duck: DuckDBPyConnection, groups: Sequence[FileGroup], fields: Sequence[NestedField]) -> Check:
+    """Read all rows and check them. Raises BadColumnError if a required column isn't in a file."""
+    bad_rows = BadRows(duck)
+    good = 0
+    for group in groups:
+        good += _check_group(duck, group, fields, bad_rows)
+    return Check(good, bad_rows.count, bad_rows)
+
+
+def _check_group(duck: DuckDBPyConnection, group: FileGroup, fields: Sequence[NestedField], bad_rows: BadRows) -> int:
+    """Check the rows of a group; return the number of good ones."""
+    flaws = list(_list_flaws(group, fields))
+    is_bad = _combine(flaws)
+    for table in ("reject_errors", "reject_scans"):
+        duck.execute(f"DROP TABLE IF EXISTS {table}")
+    counted = f"count(*) FILTER (WHERE {is_bad})" if flaws else "0"
+    is_record = " WHERE record IS NOT NULL" if group.kind == "json" else ""
+    rows = group.read()
+    # DuckDB looks for broken UTF-8 in the columns alone that a query needs
+    needed = ", ".join(f"count({quote_name(name)})" for name in group.names) if group.kind == "csv" else "0"
+    query = f"SELECT {FILE_COLUMN}, count(*), {counted}, [{needed}] FROM {rows}{is_record} GROUP BY 1"
+    found = duck.execute(query).fetchall()
+    by_path = {str(one.path): one for one in group.files}
+    rejected = _keep_rejects(duck, group, bad_rows)
+    for path, _, bad, _ in found:
+        if bad:
+            _keep_flawed(duck, group, by_path[path], flaws, bad_rows, rejected.get(path, []))
+    return sum(count - bad for _, count, bad, _ in found)
+
+
+def _list_flaws(group: FileGroup, fields: Sequence[NestedField]) -> Iterator[_Flaw]:
+    if group.unread:
+        yield _Flaw(group.unread, "'no JSON object'")
+    for column, fit in _fit_columns(group, fields):
+        if fit is None:
+            if column.required:
+                raise BadColumnError(
+                    f"{group.files[0].found.name} has no column {column.name}, which must have a value"
+                )
+            continue
+        if fit.bad:
+            shown = f"left(CAST({_get_raw(group, column)} AS VARCHAR), {_SHOWN_LETTERS})"
+            reason = quote_text(f"{column.name} is no {column.field_type}: ")
+            yield _Flaw(fit.bad, f"{reason} || coalesce({shown}, '')")
+        if column.required:
+            lacks = f"({fit.value} IS NULL{f' AND NOT {fit.bad}' if fit.bad else ''})"
+            if group.unread:
+                lacks = f"(NOT coalesce({group.unread}, false) AND {lacks})"
+            yield _Flaw(lacks, quote_text(f"{column.name} must have a value"))
+
+
+def _get_raw(group: FileGroup, column: NestedField) -> str:
+    name = _find_name(group, column.name)
+    assert name is not None
+    if group.kind != "json":
+        return quote_name(name)
+    pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+    return f"json_extract(record, {quote_text(pointer)})"
+
+
+def _find_name(group: FileGroup, name: str) -> str | None:
+    """Find what the files of a group call a column; JSON records may have any."""
+    if group.kind == "json":
+        return name
+    return next((one for one in group.names if one.lower() == name.lower()), None)
+
+
+def _fit_columns(group: FileGroup, fields: Sequence[NestedField]) -> Iterator[tuple[NestedField, Fit | None]]:
+    for column in fields:
+        name = _find_name(group, column.name)
+        fit = None if name is None else group.fit(name, column.field_type)
+        if fit is not None and group.unread:
+            guarded = f"CASE WHEN NOT {group.unread} THEN {fit.value} END"
+            bad = f"CASE WHEN NOT {group.unread} THEN {fit.bad} ELSE false END" if fit.bad else ""
+            fit = Fit(guarded, bad)
+        yield column, fit
+
+
+def build_good_rows(group: FileGroup, fields: Sequence[NestedField]) -> str:
+    """Build the query for a group's good rows, in the table's columns."""
+    values = [
+        f"{'CAST(NULL AS ' + to_duckdb_type(column.field_type) + ')' if fit is None else fit.value} "
+        f"AS {quote_name(column.name)}"
+        for column, fit in _fit_columns(group, fields)
+    ]
+    flaws = list(_list_flaws(group, fields))
+    conditions = [f"NOT {_combine(flaws)}"] if flaws else []
+    if group.kind == "json":
+        conditions.append("record IS NOT NULL")
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"SELECT {', '.join(values)} FROM {group.read()}{where}"
+
+
+def _combine(flaws: Sequence[_Flaw]) -> str:
+    return "(" + " OR ".join(f"coalesce({flaw.condition}, false)" for flaw in flaws) + ")"
+
+
+def _keep_rejects(duck: DuckDBPyConnection, group: FileGroup, bad_rows: BadRows) -> dict[str, list[int]]:
+    """Keep lines that are no records; return their numbers by path."""
+    if group.kind not in {"csv", "json"}:
+        return {}
+    exists = duck.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'reject_errors'").fetchone()
+    if not exists or not exists[0]:
+        return {}
+    scans = "(SELECT DISTINCT file_id, scan_id, file_path FROM reject_scans)"
+    joined = f"reject_errors JOIN {scans} USING (scan_id, file_id)"
+    rejected: dict[str, list[int]] = {}
+    for path, line in duck.execute(f"SELECT DISTINCT file_path, line FROM {joined}").fetchall():
+        rejected.setdefault(path, []).append(line)
+    names = [one for one in group.files if str(one.path) in rejected]
+    for one in names:
+        bad_rows.add(
+            f"SELECT {quote_text(one.found.name)}, line, any_value(csv_line), string_agg(DISTINCT error_message, '; ') "
+            f"FROM {joined} WHERE file_path = {quote_text(str(one.path))} GROUP BY line"
+        )
+    return rejected
+
+
+def _keep_flawed(
+    duck: DuckDBPyConnection,
+    group: FileGroup,
+    file: ReadableFile,
+    flaws: Sequence[_Flaw],
+    bad_rows: BadRows,
+    rejected: Sequence[int],
+) -> None:
+    """Keep a file's bad rows with their lines, which count rejected lines and breaks within records, too."""
+    reasons = ", ".join(f"CASE WHEN {flaw.condition} THEN {flaw.reason} END" for flaw in flaws)
+    length = f"len({group.text}) - len(replace({group.text}, chr(10), ''))"
+    breaks = f"coalesce(sum({length}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)"
+    place = f"row_number() OVER () + {int(group.has_header)}"
+    if group.kind == "csv":
+        place += f" + {breaks}"
+    duck.execute("SET threads TO 1")
+    duck.execute("SET preserve_insertion_order TO true")
+    try:
+        values = f"{place} AS line, {group.text} AS record, concat_ws('; ', {reasons}) AS reason"
+        numbered = f"SELECT * FROM (SELECT {values} FROM {group.read([file])}) WHERE reason <> ''"
+        # the rejected line number k (from 0) stands before a row if at most its line less k rows come before it
+        shifts = [one - number for number, one in enumerate(sorted(rejected))]
+        shift = f"len(list_filter({shifts}::BIGINT[], lambda l: l <= CAST(line AS BIGINT)))" if shifts else "0"
+        bad_rows.add(
+            f"SELECT {quote_text(file.found.name)}, CAST(line AS BIGINT) + {shift}, record, reason FROM ({numbered})"
+        )
+    finally:
+        duck.execute("RESET threads")
+        duck.execute("SET preserve_insertion_order TO false")

@@ -1,0 +1,182 @@
+"""Translate types between DuckDB and Iceberg, and decide which columns a table gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from duckicelake.client.schema_text import parse_columns
+from duckicelake.errors import BadColumnError, BadInputError
+
+if TYPE_CHECKING:
+    from duckdb.sqltypes import DuckDBPyType
+
+_TO_DUCKDB: Final[Mapping[type, str]] = {
+    BooleanType: "BOOLEAN",
+    IntegerType: "INTEGER",
+    LongType: "BIGINT",
+    FloatType: "FLOAT",
+    DoubleType: "DOUBLE",
+    DateType: "DATE",
+    TimeType: "TIME",
+    TimestampType: "TIMESTAMP",
+    TimestamptzType: "TIMESTAMP WITH TIME ZONE",
+    StringType: "VARCHAR",
+    UUIDType: "UUID",
+    BinaryType: "BLOB",
+    FixedType: "BLOB",
+}
+_FROM_DUCKDB: Final[Mapping[str, IcebergType]] = {
+    "boolean": BooleanType(),
+    "tinyint": IntegerType(),
+    "smallint": IntegerType(),
+    "integer": IntegerType(),
+    "utinyint": IntegerType(),
+    "usmallint": IntegerType(),
+    "uinteger": LongType(),
+    "bigint": LongType(),
+    "ubigint": DecimalType(20, 0),
+    "hugeint": DecimalType(38, 0),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "date": DateType(),
+    "time": TimeType(),
+    "timestamp": TimestampType(),
+    **{f"timestamp_{unit}": TimestampType() for unit in ("s", "ms", "ns")},
+    "timestamp with time zone": TimestamptzType(),
+    "varchar": StringType(),
+    "enum": StringType(),
+    "uuid": UUIDType(),
+    "blob": BinaryType(),
+}
+_MAX_PRECISION: Final = 38
+
+
+def to_duckdb_type(type_: IcebergType) -> str:
+    """Return the type in DuckDB's SQL. Raises BadColumnError for one that files can't be loaded into."""
+    if isinstance(type_, DecimalType):
+        return f"DECIMAL({type_.precision}, {type_.scale})"
+    if isinstance(type_, ListType):
+        return f"{to_duckdb_type(type_.element_type)}[]"
+    if isinstance(type_, MapType):
+        return f"MAP({to_duckdb_type(type_.key_type)}, {to_duckdb_type(type_.value_type)})"
+    if isinstance(type_, StructType):
+        fields = ", ".join(f"{quote_name(one.name)} {to_duckdb_type(one.field_type)}" for one in type_.fields)
+        return f"STRUCT({fields})"
+    found = _TO_DUCKDB.get(type(type_))
+    if found is None:
+        raise BadColumnError(f"Columns of type {type_} can't be loaded from files: use duckicelake pipeline ingest")
+    return found
+
+
+def from_duckdb_type(type_: DuckDBPyType, name: str, ids: Iterator[int]) -> IcebergType:
+    """Return Iceberg's type for one of DuckDB's. Raises BadColumnError, which names the column."""
+    kind = type_.id
+    children: Any = type_.children if kind in {"decimal", "list", "array", "map", "struct"} else ()
+    if kind == "decimal":
+        sizes = dict(children)
+        return DecimalType(sizes["precision"], sizes["scale"])
+    if kind in {"list", "array"}:
+        inner = next(child for label, child in children if label == "child")
+        return ListType(next(ids), from_duckdb_type(inner, f"{name}.element", ids), element_required=False)
+    if kind == "map":
+        parts = dict(children)
+        key, value = (from_duckdb_type(parts[part], f"{name}.{part}", ids) for part in ("key", "value"))
+        return MapType(next(ids), key, next(ids), value, value_required=False)
+    if kind == "struct":
+        fields = [
+            NestedField(next(ids), part, from_duckdb_type(child, f"{name}.{part}", ids), required=False)
+            for part, child in children
+        ]
+        return StructType(*fields)
+    found = _FROM_DUCKDB.get(kind)
+    if found is None:
+        raise BadColumnError(f"Column {name} is of type {type_}, which Iceberg doesn't have: write the file without it")
+    return found
+
+
+def parse_schema(text: str) -> Schema:
+    """Parse --schema. Raises BadInputError."""
+    try:
+        return Schema.model_validate(parse_columns(text))
+    except ValueError as error:
+        raise BadInputError(f"Invalid --schema {text!r}: {' '.join(str(error).split())[:300]}") from error
+
+
+def build_schema(columns: Mapping[str, IcebergType]) -> Schema:
+    """Build the schema of a new table. The catalog numbers the fields anew."""
+    ids = count(1)
+    return Schema(*(NestedField(next(ids), name, type_, required=False) for name, type_ in columns.items()))
+
+
+def widen_type(name: str, here: IcebergType, come: IcebergType) -> IcebergType | None:
+    """Return the type to which the table's column must be widened for values of another; None if it stays.
+
+    Only as Iceberg widens: int to long, float to double, decimals of more digits.
+    """
+    if isinstance(here, IntegerType) and isinstance(come, LongType):
+        return LongType()
+    if isinstance(here, FloatType) and isinstance(come, DoubleType):
+        return DoubleType()
+    if isinstance(here, DecimalType) and isinstance(come, DecimalType) and come.scale <= here.scale:
+        precision = min(_MAX_PRECISION, come.precision - come.scale + here.scale)
+        return DecimalType(precision, here.scale) if precision > here.precision else None
+    if isinstance(here, StructType | ListType | MapType) != isinstance(come, StructType | ListType | MapType) and not (
+        isinstance(come, StringType)
+    ):
+        raise BadColumnError(f"Column {name} is {here} in the table, but {come} in the files")
+    return None
+
+
+def build_field_ids(fields: Sequence[NestedField]) -> str:
+    """Build the FIELD_IDS of DuckDB's COPY."""
+    return "{" + ", ".join(f"{quote_name(one.name)}: {_field_id(one.field_id, one.field_type)}" for one in fields) + "}"
+
+
+def _field_id(field_id: int, type_: IcebergType) -> str:
+    if isinstance(type_, StructType):
+        inner = [f"{quote_name(one.name)}: {_field_id(one.field_id, one.field_type)}" for one in type_.fields]
+    elif isinstance(type_, ListType):
+        inner = [f"element: {_field_id(type_.element_id, type_.element_type)}"]
+    elif isinstance(type_, MapType):
+        inner = [
+            f"key: {_field_id(type_.key_id, type_.key_type)}",
+            f"value: {_field_id(type_.value_id, type_.value_type)}",
+        ]
+    else:
+        return str(field_id)
+    return "{" + ", ".join([f"__duckdb_field_id: {field_id}", *inner]) + "}"
+
+
+def quote_name(name: str) -> str:
+    """Quote a name for DuckDB's SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    """Quote a text for DuckDB's SQL."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,367 @@
+"""Write rows as Parquet files of a table by DuckDB, and commit them through the catalog by PyIceberg."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid4
+
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+    ValidationException,
+)
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import SortDirection, SortField
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from duckicelake import pyiceberg_v3
+from duckicelake.errors import (
+    BadCredentialsError,
+    BadInputError,
+    CatalogUnreachableError,
+    JobConflictError,
+    MissingTableError,
+    NotAllowedError,
+    PipelineError,
+)
+from duckicelake.file_import.column_types import build_field_ids, quote_name, quote_text
+from duckicelake.pipeline.destination import WriteMode
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from duckicelake.client.lake import Lake
+
+_TARGET_BYTES: Final = 512 << 20
+_KEY_PREFIX: Final = "duckicelake_partition_key_"
+_UPLOAD_THREADS: Final = 4
+_CODECS: Final = frozenset({"zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed"})
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetPart:
+    """A Parquet file that no table has yet. keys: the partition's values by the order of its fields."""
+
+    path: Path
+    rows: int
+    size: int
+    keys: tuple[str | None, ...]
+
+
+def open_catalog(lake: Lake) -> Catalog:
+    """Open the catalog in PyIceberg, which writes manifests with the keys that the catalog gives."""
+    pyiceberg_v3.install()
+    given = dict(lake.client.connection.catalog_properties())
+    if "credential" not in given and (token := lake.client.get_token()) is not None:
+        given["token"] = token
+    with translate_errors():
+        return load_catalog("lake", type="rest", **given)
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Raise PipelineError for what PyIceberg raises."""
+    try:
+        yield
+    except (UnauthorizedError, AuthorizationExpiredError) as error:
+        raise BadCredentialsError(
+            f"{_summarize(error)}; give --credential or --token, or run duckicelake login"
+        ) from error
+    except ForbiddenError as error:
+        raise NotAllowedError(_summarize(error)) from error
+    except NoSuchTableError as error:
+        raise MissingTableError(f"The table was dropped meanwhile: {_summarize(error)}") from error
+    except (CommitFailedException, TableAlreadyExistsError, ValidationException) as error:
+        raise JobConflictError(f"Another writer was faster: {_summarize(error)}; run it again") from error
+    except (ServerError, ServiceUnavailableError) as error:
+        raise CatalogUnreachableError(f"The catalog can't serve now: {_summarize(error)}") from error
+    except BadRequestError as error:
+        raise BadInputError(_summarize(error)) from error
+    except RESTError as error:
+        raise PipelineError(_summarize(error)) from error
+    except OSError as error:
+        raise PipelineError(f"A file of the table can't be written: {_summarize(error)}") from error
+
+
+def _summarize(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+def write_files(duck: DuckDBPyConnection, rows: str, metadata: TableMetadata, folder: Path) -> list[ParquetPart]:
+    """Write the rows of a query, whose columns are the table's, as files in its layout."""
+    schema, spec = metadata.schema(), metadata.spec()
+    keys = [_build_key(duck, one, schema) for one in spec.fields]
+    key_names = [f"{_KEY_PREFIX}{number}" for number in range(len(keys))]
+    names = list(map(quote_name, key_names))
+    computed = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
+    order = _build_order(duck, metadata)
+    codec = metadata.properties.get("write.parquet.compression-codec", "zstd").lower()
+    options = [
+        "FORMAT parquet",
+        f"COMPRESSION {codec if codec in _CODECS else 'zstd'}",
+        f"FIELD_IDS {build_field_ids(schema.fields)}",
+        "RETURN_STATS true",
+        f"FILENAME_PATTERN {quote_text(f'load-{uuid4().hex}-{{i}}')}",
+    ]
+    if keys:
+        options += [f"PARTITION_BY ({', '.join(names)})", "WRITE_PARTITION_COLUMNS false"]
+    else:
+        options.append(f"FILE_SIZE_BYTES {metadata.properties.get('write.target-file-size-bytes', _TARGET_BYTES)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = duck.execute(
+        f"COPY (SELECT *{computed} FROM ({rows}){order}) TO {quote_text(str(folder))} ({', '.join(options)})"
+    ).fetchall()
+    return [
+        ParquetPart(_flatten(path, folder), count, size, tuple((found or {}).get(key) for key in key_names))
+        for path, count, size, _, _, found in written
+        if count
+    ]
+
+
+def _flatten(path: str, folder: Path) -> Path:
+    """Move a file out of DuckDB's folder for its partition, whose name escapes the values: no reader needs it."""
+    flat = folder / f"{uuid4().hex}.parquet"
+    return Path(path).rename(flat)
+
+
+def _build_order(duck: DuckDBPyConnection, metadata: TableMetadata) -> str:
+    order = next((one for one in metadata.sort_orders if one.order_id == metadata.default_sort_order_id), None)
+    fields = order.fields if order is not None else []
+    terms = [_build_term(duck, one, metadata.schema()) for one in fields]
+    return f" ORDER BY {', '.join(terms)}" if terms else ""
+
+
+def _build_term(duck: DuckDBPyConnection, field: SortField, schema: Schema) -> str:
+    direction = "ASC" if field.direction == SortDirection.ASC else "DESC"
+    value = _transform(duck, field.source_id, field.transform, schema, is_key=False)
+    return f"{value} {direction} {str(field.null_order.value).replace('-', ' ')}"
+
+
+def _build_key(duck: DuckDBPyConnection, field: PartitionField, schema: Schema) -> str:
+    return _transform(duck, field.source_id, field.transform, schema, is_key=True)
+
+
+def _transform(
+    duck: DuckDBPyConnection, source_id: int, transform: Transform[Any, Any], schema: Schema, *, is_key: bool
+) -> str:
+    """Return SQL of a transformed column; times as Iceberg counts them if it is a partition's key."""
+    column = ".".join(map(quote_name, str(schema.find_column_name(source_id)).split(".")))
+    type_ = schema.find_type(source_id)
+    if isinstance(transform, IdentityTransform):
+        return _to_internal(column, type_) if is_key else column
+    if isinstance(transform, VoidTransform):
+        return "NULL"
+    if isinstance(transform, YearTransform):
+        return f"(year({column}) - 1970)"
+    if isinstance(transform, MonthTransform):
+        return f"((year({column}) - 1970) * 12 + month({column}) - 1)"
+    if isinstance(transform, DayTransform):
+        return f"date_diff('day', DATE '1970-01-01', CAST({column} AS DATE))"
+    if isinstance(transform, HourTransform):
+        return f"CAST(floor(epoch_us({column}) / 3600000000) AS BIGINT)"
+    if isinstance(transform, TruncateTransform):
+        return _truncate(column, type_, transform.width)
+    if isinstance(transform, BucketTransform):
+        return _call_bucket(duck, column, type_, transform)
+    raise BadInputError(f"Files can't be laid out by {transform}: use duckicelake pipeline ingest")
+
+
+def _to_internal(column: str, type_: IcebergType) -> str:
+    if isinstance(type_, DateType):
+        return f"date_diff('day', DATE '1970-01-01', {column})"
+    if isinstance(type_, TimestampType | TimestamptzType):
+        return f"epoch_us({column})"
+    if isinstance(type_, BinaryType):
+        return f"hex({column})"
+    return f"CAST({column} AS VARCHAR)"
+
+
+def _truncate(column: str, type_: IcebergType, width: int) -> str:
+    if isinstance(type_, StringType):
+        return f"left({column}, {width})"
+    if isinstance(type_, DecimalType):
+        step = f"CAST({Decimal(width).scaleb(-type_.scale)} AS DECIMAL({type_.precision}, {type_.scale}))"
+        return f"({column} - ((({column} % {step}) + {step}) % {step}))"
+    return f"({column} - ((({column} % {width}) + {width}) % {width}))"
+
+
+def _call_bucket(duck: DuckDBPyConnection, column: str, type_: IcebergType, transform: BucketTransform[Any]) -> str:
+    if not isinstance(type_, PrimitiveType):
+        raise BadInputError(f"No buckets of {column}, which is {type_}")
+    compute, name = transform.transform(type_), f"bucket_{uuid4().hex}"
+    given = _to_internal(column, type_)
+
+    def bucket(text: str) -> int | None:
+        return compute(_parse_key(text, type_, IdentityTransform()))
+
+    duck.create_function(name, bucket, ["VARCHAR"], "INTEGER")
+    return f"{name}(CAST({given} AS VARCHAR))"
+
+
+def _parse_key(text: str | None, type_: IcebergType, transform: Transform[Any, Any]) -> Any:
+    """Parse a partition's value as DuckDB returns it."""
+    if text is None:
+        return None
+    result = transform.result_type(type_)
+    if isinstance(result, StringType):
+        return text
+    if isinstance(result, BooleanType):
+        return text.lower() == "true"
+    if isinstance(result, DecimalType):
+        return Decimal(text)
+    if isinstance(result, UUIDType):
+        return UUID(text)
+    if isinstance(result, BinaryType):
+        return bytes.fromhex(text)
+    return float(text) if "." in text or not text.lstrip("-").isdigit() else int(text)
+
+
+def choose_folder(metadata: TableMetadata, temporary: Path) -> tuple[Path, str | None]:
+    """Return where DuckDB writes: the table's folder if that is on this machine, else a temporary one, and its URL."""
+    base = metadata.properties.get("write.data.path") or f"{metadata.location.rstrip('/')}/data"
+    local = find_local_path(base)
+    name = f"load-{uuid4().hex}"
+    return (temporary / name, f"{base}/{name}") if local is None else (local / name, None)
+
+
+def find_local_path(location: str) -> Path | None:
+    """Return the path of a location on this machine, in each form that `file:` has; None for one in a bucket."""
+    match = re.fullmatch(r"(?:file:(?://)?)?(/.*)", location, re.DOTALL)
+    return None if match is None else Path(match[1])
+
+
+def place_files(
+    files: Sequence[ParquetPart], metadata: TableMetadata, transaction: Transaction, url: str | None
+) -> list[DataFile]:
+    """Return files as manifests describe them; upload those that are not in the table's folder yet."""
+    io = transaction._table.io  # noqa: SLF001 - PyIceberg's own transactions offer no other way to it
+
+    prefix = metadata.location[: metadata.location.find("/")] if url is None else ""
+    prefix += "//" if metadata.location.startswith("file:///") else ""
+
+    def place(one: ParquetPart) -> DataFile:
+        location = f"{prefix}{one.path}" if url is None else f"{url}/{one.path.name}"
+        described = _describe(one, metadata, location)
+        if url is not None:
+            with one.path.open("rb") as source, io.new_output(location).create() as target:
+                shutil.copyfileobj(source, target, 8 << 20)
+            one.path.unlink()
+        return described
+
+    with ThreadPoolExecutor(_UPLOAD_THREADS) as pool, translate_errors():
+        return list(pool.map(place, files))
+
+
+def _describe(one: ParquetPart, metadata: TableMetadata, location: str) -> DataFile:
+    schema, spec = metadata.schema(), metadata.spec()
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=pq.read_metadata(one.path),
+        stats_columns=compute_statistics_plan(schema, metadata.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+    )
+    values = [
+        _parse_key(key, schema.find_type(part.source_id), part.transform)
+        for key, part in zip(one.keys, spec.fields, strict=True)
+    ]
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=location,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*values),
+        file_size_in_bytes=one.size,
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def stage_snapshot(
+    transaction: Transaction, files: Sequence[DataFile], mode: WriteMode, summary: Mapping[str, str]
+) -> None:
+    """Add the snapshot to a transaction. Raises BadInputError if there are no partitions to overwrite."""
+    update = transaction.update_snapshot(snapshot_properties=dict(summary))
+    if mode == "append":
+        with update.fast_append() as append:
+            for file in files:
+                append.append_data_file(file)
+        return
+    metadata = transaction.table_metadata
+    partitions = {tuple(_list_record(file.partition)) for file in files}
+    if mode == "overwrite-partitions" and metadata.spec().is_unpartitioned():
+        raise BadInputError("The table has no partitions that could be overwritten: --mode overwrite replaces all")
+    with update.overwrite() as overwrite:
+        for task in transaction._scan().plan_files():  # noqa: SLF001
+            old = task.file
+            if mode == "overwrite":
+                overwrite.delete_data_file(old)
+                continue
+            if old.spec_id != metadata.default_spec_id:
+                raise BadInputError(
+                    "Files lie in partitions of an older kind: rewrite the table first, or --mode overwrite"
+                )
+            if tuple(_list_record(old.partition)) in partitions:
+                overwrite.delete_data_file(old)
+        for file in files:
+            overwrite.append_data_file(file)
+
+
+def _list_record(record: Record) -> list[Any]:
+    return [record[number] for number in range(len(record))]
+
+
+def remove_files(folder: Path) -> None:
+    """Remove what was written for nothing."""
+    with suppress(OSError):
+        shutil.rmtree(folder)

@@ -1,0 +1,498 @@
+"""Load files into a table: types over all rows, bad rows aside, one commit that happens once for each run id."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import uuid4
+
+import duckdb
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, StringType
+
+from duckicelake.client.schema_text import parse_partition_fields, parse_sort_fields
+from duckicelake.errors import (
+    BadColumnError,
+    BadInputError,
+    BadSourceError,
+    MissingTableError,
+    NotAllowedError,
+    OutOfMemoryError,
+    PipelineError,
+)
+from duckicelake.file_import.bad_rows import BadRows, Check, build_good_rows, check_rows
+from duckicelake.file_import.column_types import build_schema, parse_schema, quote_name, to_duckdb_type, widen_type
+from duckicelake.file_import.data_files import (
+    choose_folder,
+    open_catalog,
+    place_files,
+    remove_files,
+    stage_snapshot,
+    translate_errors,
+    write_files,
+)
+from duckicelake.file_import.source_files import InputFile, fetch_files, find_files
+from duckicelake.file_import.source_rows import FileGroup, find_columns, read_groups
+from duckicelake.pipeline.destination import LoadRequest, Target
+from duckicelake.pipeline.epoch import SOURCE_KEY, Epoch, build_quarantine_epoch, count_rows, is_finished
+from duckicelake.pipeline.job import PipelineJob, run_job
+from duckicelake.pipeline.sources import compute_fingerprint, parse_source
+from duckicelake.properties import JOB_KEY, RUN_EPOCH_KEY, RUN_ID_KEY
+from duckicelake.rest.client import encode_namespace, encode_segment
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table, Transaction
+
+    from duckicelake.client.lake import Lake
+
+DEFAULT_MEMORY: Final = "700MB"
+_MAX_INPUTS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FileLoad:
+    """What to load, and how.
+
+    Attributes:
+        options: of the reader, in the names of Spark's.
+        schema: columns as `id long, name string`; None takes the table's, or those that the files have.
+        bad_rows: `table`, `fail`, or the file that gets them.
+        max_bad: more bad rows are an error; None for any number.
+        memory: that DuckDB may use.
+
+    """
+
+    locations: tuple[str, ...]
+    load: LoadRequest
+    format: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    schema: str | None = None
+    run_id: str = field(default_factory=lambda: str(uuid4()))
+    epoch: int = 0
+    bad_rows: str = "table"
+    max_bad: int | None = None
+    memory: str = DEFAULT_MEMORY
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What a load would do. columns: of the table afterwards; new, widened: of a table that is there."""
+
+    table: str
+    creates: bool
+    columns: Mapping[str, str]
+    new: Mapping[str, str]
+    widened: Mapping[str, str]
+    files: int
+    bytes: int
+    rows: int
+    bad: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSummary:
+    """What came of a load, by this attempt or an earlier one of its run."""
+
+    table: str
+    run_id: str
+    result: Literal["done", "unchanged"]
+    rows: int
+    quarantined: int
+    quarantine: str | None
+    files: int
+    bytes: int
+    snapshot_ids: tuple[int, ...]
+    seconds: float
+
+
+class LoadWatcher:
+    """What a load says on its way, and whether it may go on. This one is silent and agrees."""
+
+    def say(self, text: str) -> None:
+        """Say what begins now."""
+
+    def agree(self, plan: LoadPlan) -> None:
+        """Return if the plan may be carried out; raise otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of the table as they must be."""
+
+    fields: tuple[NestedField, ...]
+    new: Mapping[str, IcebergType]
+    widened: Mapping[str, IcebergType]
+
+
+def load_files(
+    lake: Lake, request: FileLoad, watcher: LoadWatcher, *, files: Sequence[InputFile] | None = None
+) -> LoadSummary:
+    """Load the files once. Raises PipelineError, before anything is committed. files: instead of those of locations."""
+    began = time.monotonic()
+    target, kind = request.load.target, request.format
+    found = files
+    if found is None:
+        watcher.say(f"listing {', '.join(request.locations[:3])}")
+        found, kind = find_files(request.locations, request.format)
+    _check_no_view(lake, target)
+    fingerprint = compute_fingerprint(parse_source(["files"], "csv"), [one.identity for one in found])
+    parameters = {
+        "source": list(request.locations[:_MAX_INPUTS]),
+        "format": kind,
+        "mode": request.load.mode,
+        "files": len(found),
+        "inputs": [one.name for one in found[:_MAX_INPUTS]],
+    }
+    epoch = Epoch(request.run_id, request.epoch, {SOURCE_KEY: fingerprint})
+    run = epoch.done(lake.client, target)
+    aside = build_quarantine_epoch(request.load, epoch)
+    size = sum(one.size for one in found)
+    if run is not None and (request.epoch or is_finished(lake.client, target, request.run_id)):
+        bad = aside.done(lake.client, request.load.quarantine)
+        return _summarize(request, run, bad, (len(found), size), began, is_new=False)
+    with (
+        run_job(
+            lake.client,
+            "ingest",
+            target.namespace,
+            target.table,
+            run_id=request.run_id,
+            parameters=parameters,
+            engine="duckdb",
+        ) as job,
+        _open_load(request) as (duck, temporary),
+    ):
+        epoch = replace(epoch, summary={**epoch.summary, JOB_KEY: job.id})
+        load = _Load(lake, request, watcher, duck, temporary, epoch, job)
+        run, bad = load.run(found, str(kind), run)
+        summary = _summarize(request, run, bad, (len(found), size), began, is_new=True)
+        job.ends("done", snapshot_ids=summary.snapshot_ids, rows=summary.rows, quarantined=summary.quarantined)
+    return summary
+
+
+def plan_load(lake: Lake, request: FileLoad, watcher: LoadWatcher) -> LoadPlan:
+    """Return what a load would do; every row is read and checked."""
+    found, kind = find_files(request.locations, request.format)
+    _check_no_view(lake, request.load.target)
+    with _open_load(request) as (duck, temporary):
+        load = _Load(lake, request, watcher, duck, temporary, Epoch(request.run_id, 0, {}), None)
+        return load.examine(found, kind).plan
+
+
+@contextmanager
+def _open_load(request: FileLoad) -> Iterator[tuple[DuckDBPyConnection, Path]]:
+    """Open a DuckDB of bounded memory and a temporary folder; explain what DuckDB raises."""
+    with tempfile.TemporaryDirectory(prefix="duckicelake-load-") as folder:
+        config: dict[str, Any] = {
+            "memory_limit": request.memory,
+            "temp_directory": f"{folder}/spill",
+            "preserve_insertion_order": "false",
+        }
+        if request.threads:
+            config["threads"] = str(request.threads)
+        try:
+            with duckdb.connect(config=config) as duck:
+                duck.execute("SET TimeZone = 'UTC'")
+                yield duck, Path(folder)
+        except duckdb.OutOfMemoryException as error:
+            raise OutOfMemoryError(f"DuckDB ran out of {request.memory}: give --memory more") from error
+        except duckdb.Error as error:
+            text = " ".join(str(error).split("\n\nLINE ", 1)[0].split())[:600]
+            if "No space left" in text:
+                raise PipelineError(f"The disk is full, nothing was committed: {text}") from error
+            raise BadSourceError(f"The files can't be read: {text}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    groups: Sequence[FileGroup]
+    columns: _Columns
+    check: Check
+    plan: LoadPlan
+    table: Table | None
+
+
+class _Load:
+    """One attempt."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        request: FileLoad,
+        watcher: LoadWatcher,
+        duck: DuckDBPyConnection,
+        temporary: Path,
+        epoch: Epoch,
+        job: PipelineJob | None,
+    ) -> None:
+        self._lake, self._request, self._watcher, self._duck = lake, request, watcher, duck
+        self._temporary, self._epoch, self._job = temporary, epoch, job
+        self._catalog: Catalog = open_catalog(lake)
+
+    def examine(self, found: Sequence[InputFile], kind: str) -> _Examined:
+        """Read and check every row, and write nothing."""
+        request, target = self._request, self._request.load.target
+        table = self._load_table(target)
+        files = fetch_files(found, self._temporary)
+        groups = read_groups(self._duck, files, kind, request.options)  # type: ignore[arg-type]
+        here = {} if table is None else {one.name.lower(): one for one in table.schema().fields}
+        given = None if request.schema is None else parse_schema(request.schema)
+        known = {one.name.lower(): one.field_type for one in (given.fields if given is not None else here.values())}
+        self._watcher.say(f"finding columns of {len(found):,} files")
+        come = _join_columns(find_columns(self._duck, group, known) for group in groups)
+        columns = _decide_columns(request, table, come, given, is_text=kind in {"csv", "json"})
+        if not columns.fields:
+            raise BadSourceError(f"The files have no columns, so {target} can't be made: give --schema")
+        self._watcher.say("checking rows")
+        check = check_rows(self._duck, groups, columns.fields)
+        is_new = table is None
+        plan = LoadPlan(
+            table=str(target),
+            creates=is_new,
+            columns={one.name: str(one.field_type) for one in columns.fields},
+            new={} if is_new else {name: str(type_) for name, type_ in columns.new.items()},
+            widened={name: str(type_) for name, type_ in columns.widened.items()},
+            files=len(found),
+            bytes=sum(one.size for one in found),
+            rows=check.rows,
+            bad=check.bad,
+        )
+        return _Examined(groups, columns, check, plan, table)
+
+    def run(
+        self, found: Sequence[InputFile], kind: str, done: Mapping[str, Any] | None
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+        """Write what isn't committed; return the runs of the table and of the quarantine."""
+        examined = self.examine(found, kind)
+        self._check_bad(examined)
+        if done is None:
+            self._watcher.agree(examined.plan)
+            done = self._write(examined)
+        bad = None
+        if examined.check.bad and self._request.bad_rows not in {"fail", "table"}:
+            examined.check.bad_rows.write_file(Path(self._request.bad_rows))
+        elif examined.check.bad:
+            bad = self._quarantine(examined.check.bad_rows)
+        return done, bad
+
+    def _check_bad(self, examined: _Examined) -> None:
+        most = 0 if self._request.bad_rows == "fail" else self._request.max_bad
+        if most is not None and examined.check.bad > most:
+            first = "; ".join(examined.check.bad_rows.list_first())
+            raise BadSourceError(f"{examined.check.bad:,} bad rows, at most {most:,} are allowed: {first}")
+
+    def _load_table(self, target: Target) -> Table | None:
+        if not self._lake.client.table_exists(target.namespace, target.table):
+            return None
+        with translate_errors():
+            return self._catalog.load_table((*target.namespace, target.table))
+
+    def _write(self, examined: _Examined) -> Mapping[str, Any]:
+        target = self._request.load.target
+        transaction = self._begin(examined.table, target, examined.columns)
+        metadata = transaction.table_metadata
+        rows = _build_rows(examined.groups, metadata.schema())
+        self._watcher.say(f"writing {examined.check.good:,} rows")
+        return self._commit(transaction, rows, target, self._epoch, examined.check.good)
+
+    def _commit(
+        self, transaction: Transaction, rows: str, target: Target, epoch: Epoch, expected: int
+    ) -> Mapping[str, Any]:
+        metadata = transaction.table_metadata
+        folder, url = choose_folder(metadata, self._temporary)
+        mode = self._request.load.mode if target == self._request.load.target else "append"
+        try:
+            files = write_files(self._duck, rows, metadata, folder)
+            written = sum(one.rows for one in files)
+            _check_count(written, expected)
+            placed = place_files(files, metadata, transaction, url)
+            if self._job is not None:
+                self._job.check()
+            summary = {**epoch.summary, RUN_ID_KEY: epoch.run_id, RUN_EPOCH_KEY: str(epoch.number)}
+            with translate_errors():
+                stage_snapshot(transaction, placed, mode, summary)
+                transaction.commit_transaction()
+        except BaseException as error:
+            run = self._find_done(epoch, target, error)
+            if run is None:
+                if not isinstance(error, KeyboardInterrupt):
+                    remove_files(folder)
+                raise
+            return run
+        run = epoch.done(self._lake.client, target)
+        assert run is not None
+        return run
+
+    def _find_done(self, epoch: Epoch, target: Target, error: BaseException) -> Mapping[str, Any] | None:
+        """Return the run if another process has committed it, or the answer to the commit got lost."""
+        if not isinstance(error, PipelineError):
+            return None
+        with suppress(PipelineError):
+            return epoch.done(self._lake.client, target)
+        return None
+
+    def _begin(self, table: Table | None, target: Target, columns: _Columns) -> Transaction:
+        """Begin the transaction that makes the table, or changes its columns."""
+        identifier = (*target.namespace, target.table)
+        if table is None:
+            self._lake.client.make_namespace(target.namespace)
+            schema = Schema(*columns.fields)
+            spec, order = _parse_layout(target, schema)
+            with translate_errors():
+                return self._catalog.create_table_transaction(identifier, schema, partition_spec=spec, sort_order=order)
+        transaction = table.transaction()
+        if columns.new or columns.widened:
+            with translate_errors(), transaction.update_schema() as update:
+                for name, type_ in columns.new.items():
+                    update.add_column((name,), type_)
+                for name, type_ in columns.widened.items():
+                    update.update_column((name,), type_)
+        return transaction
+
+    def _quarantine(self, bad_rows: BadRows) -> Mapping[str, Any]:
+        quarantine = self._request.load.quarantine
+        aside = build_quarantine_epoch(self._request.load, self._epoch)
+        done = aside.done(self._lake.client, quarantine)
+        if done is not None:
+            return done
+        self._watcher.say(f"keeping {bad_rows.count:,} bad rows in {quarantine}")
+        columns = _Columns(bad_rows.SCHEMA.fields, {}, {})
+        table = self._load_table(quarantine)
+        transaction = self._begin(table, quarantine, columns)
+        rows = bad_rows.select(aside.run_id, aside.number)
+        names = ", ".join(quote_name(one.name) for one in transaction.table_metadata.schema().fields)
+        return self._commit(transaction, f"SELECT {names} FROM ({rows})", quarantine, aside, bad_rows.count)
+
+
+def _check_count(written: int, expected: int) -> None:
+    if written != expected:
+        raise BadSourceError(f"The files changed while they were read: {written:,} rows instead of {expected:,}")
+
+
+def _build_rows(groups: Sequence[FileGroup], schema: Schema) -> str:
+    """Build the query for the rows that are good."""
+    parts = [build_good_rows(group, schema.fields) for group in groups]
+    if parts:
+        return " UNION ALL ".join(parts)
+    nulls = ", ".join(
+        f"CAST(NULL AS {to_duckdb_type(one.field_type)}) AS {quote_name(one.name)}" for one in schema.fields
+    )
+    return f"SELECT {nulls} WHERE false"
+
+
+def _join_columns(found: Iterator[Mapping[str, IcebergType]]) -> dict[str, IcebergType]:
+    """Return the columns of groups by name, regardless of case; types that differ become the wider one, or text."""
+    joined: dict[str, tuple[str, IcebergType]] = {}
+    for columns in found:
+        for name, type_ in columns.items():
+            label, before = joined.get(name.lower(), (name, type_))
+            wide: IcebergType = before
+            if str(type_) != str(before):
+                numbers = {str(type_), str(before)}
+                if numbers <= {"int", "long", "float", "double"}:
+                    wide = DoubleType() if numbers & {"float", "double"} else LongType()
+                elif type_.is_primitive or before.is_primitive:
+                    wide = StringType()
+            joined[name.lower()] = (label, wide)
+    return dict(joined.values())
+
+
+def _decide_columns(
+    request: FileLoad, table: Table | None, come: Mapping[str, IcebergType], given: Schema | None, *, is_text: bool
+) -> _Columns:
+    """Decide what columns the table gets. Raises BadColumnError if --evolve strict forbids it, or none fits."""
+    wanted = {one.name: one.field_type for one in given.fields} if given is not None else dict(come)
+    if given is not None:
+        named = {name.lower() for name in wanted}
+        extra = [name for name in come if name.lower() not in named]
+        if extra:
+            raise BadColumnError(f"The files have columns that --schema lacks: {', '.join(extra)}")
+    if table is None:
+        fields = given.fields if given is not None else build_schema(wanted).fields
+        return _Columns(fields, wanted, {})
+    here = {one.name.lower(): one for one in table.schema().fields}
+    new = {name: type_ for name, type_ in wanted.items() if name.lower() not in here}
+    widened: dict[str, IcebergType] = {}
+    for name, type_ in wanted.items():
+        old = here.get(name.lower())
+        if old is not None and (given is not None or not is_text):
+            wide = widen_type(old.name, old.field_type, type_)
+            if wide is not None:
+                widened[old.name] = wide
+    if come and len(new) == len(wanted):
+        raise BadColumnError(
+            f"None of the files' columns is in {request.load.target}: they have {', '.join(list(wanted)[:10])}, "
+            f"the table has {', '.join(one.name for one in table.schema().fields)}; check --option sep=, or the header"
+        )
+    if (new or widened) and not request.load.may_change:
+        changes = [f"new {name} {type_}" for name, type_ in new.items()]
+        changes += [f"{name} to {type_}" for name, type_ in widened.items()]
+        raise BadColumnError(f"--evolve strict: {request.load.target} would need {', '.join(changes)}")
+    kept = [
+        NestedField(one.field_id, one.name, widened.get(one.name, one.field_type), required=one.required)
+        for one in table.schema().fields
+    ]
+    kept += [
+        NestedField(10_000 + number, name, type_, required=False) for number, (name, type_) in enumerate(new.items())
+    ]
+    return _Columns(tuple(kept), new, widened)
+
+
+def _parse_layout(target: Target, schema: Schema) -> tuple[PartitionSpec, SortOrder]:
+    """Parse --partition-by and --sort-by of a new table. Raises BadInputError."""
+    spec, order = UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER
+    as_json = schema.model_dump(by_alias=True, mode="json")
+    try:
+        if target.partition_by:
+            spec = PartitionSpec.model_validate(parse_partition_fields(target.partition_by, as_json))
+        if target.sort_by:
+            order = SortOrder.model_validate(parse_sort_fields(target.sort_by, as_json))
+    except ValueError as error:
+        raise BadInputError(f"Invalid --partition-by or --sort-by: {' '.join(str(error).split())[:300]}") from error
+    return spec, order
+
+
+def _check_no_view(lake: Lake, target: Target) -> None:
+    if not lake.client.is_duckicelake():
+        raise BadInputError(f"{lake.client.connection.uri} is no duckicelake server, and runs are kept by one alone")
+    if lake.client.connection.read_only_by is not None:
+        raise NotAllowedError(f"{lake.client.connection.read_only_by} is read-only: rows for {target} are refused")
+    path = lake.client.iceberg("namespaces", encode_namespace(target.namespace), "views", encode_segment(target.table))
+    try:
+        lake.client.get(path)
+    except MissingTableError:
+        return
+    raise BadInputError(f"{target} is a view: rows go to tables")
+
+
+def _summarize(
+    request: FileLoad,
+    run: Mapping[str, Any],
+    bad: Mapping[str, Any] | None,
+    read: tuple[int, int],
+    began: float,
+    *,
+    is_new: bool,
+) -> LoadSummary:
+    return LoadSummary(
+        table=str(request.load.target),
+        run_id=request.run_id,
+        result="done" if is_new else "unchanged",
+        rows=count_rows(run),
+        quarantined=0 if bad is None else count_rows(bad),
+        quarantine=None if bad is None else str(request.load.quarantine),
+        files=read[0],
+        bytes=read[1],
+        snapshot_ids=tuple(one["snapshot-id"] for one in (run, bad) if one is not None),
+        seconds=round(time.monotonic() - began, 3),
+    )

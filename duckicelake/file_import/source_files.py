@@ -1,0 +1,213 @@
+"""Find the files to load: of this machine, or of a bucket, which are copied into a temporary folder first."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any, Final, Literal, cast, get_args
+
+from duckicelake.errors import BadInputError, BadSourceError
+from duckicelake.extras import import_extra
+from duckicelake.pipeline.sources import SourceFile
+
+FileFormat = Literal["csv", "json", "parquet", "arrow", "avro"]
+FILE_FORMATS: Final = get_args(FileFormat)
+_SUFFIX_FORMATS: Final[Mapping[str, FileFormat]] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".avro": "avro",
+}
+_COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd"}
+_URL: Final = re.compile(r"(s3a?|gs|az|abfss?)://([^/]+)/?(.*)", re.DOTALL)
+_CHUNK_BYTES: Final = 1 << 20
+_MAX_NAMED: Final = 5
+_COPY_THREADS: Final = 4
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InputFile:
+    """A file to load.
+
+    Attributes:
+        name: as people know it: a path, or a URL.
+        size: bytes.
+        version: its ETag, or the time of its last change in ms.
+
+    """
+
+    name: str
+    size: int
+    version: str
+
+    @property
+    def identity(self) -> SourceFile:
+        """Return what the fingerprint of a run has of it."""
+        return SourceFile(f"{self.name} {self.version}", self.size, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableFile:
+    """A file that DuckDB can read. path: the file itself, or its copy."""
+
+    found: InputFile
+    path: Path
+
+    @property
+    def compression(self) -> str:
+        """What DuckDB calls its compression."""
+        return _COMPRESSIONS.get(Path(self.found.name).suffix.lower(), "uncompressed")
+
+
+def find_files(locations: Sequence[str], format_: str | None) -> tuple[list[InputFile], FileFormat]:
+    """Find the files of paths, folders, patterns and URLs, and their format.
+
+    Raises BadSourceError if a location has none, BadInputError if the format isn't clear.
+    """
+    if not locations:
+        raise BadInputError("No files given: expected files, folders, patterns or URLs, as sales/*.csv")
+    if format_ is not None and format_ not in FILE_FORMATS:
+        raise BadInputError(f"Invalid --format {format_!r}: expected {', '.join(FILE_FORMATS)}")
+    found: dict[str, InputFile] = {}
+    for location in locations:
+        matches = list(list_location(location, format_))
+        if not matches:
+            kinds = format_ or ", ".join(sorted(_SUFFIX_FORMATS))
+            raise BadSourceError(f"{location} has no files ({kinds}): check the path, or give --format")
+        found |= {one.name: one for one in matches}
+    files = sorted(found.values())
+    return files, cast("FileFormat", format_) if format_ else _guess_format(files)
+
+
+def list_location(location: str, format_: str | None) -> Iterator[InputFile]:
+    """List the files of one location. In folders, hidden files and those of other formats are left out."""
+    if "://" in location and not location.startswith("file://"):
+        yield from _list_bucket(location, format_)
+        return
+    path = location.removeprefix("file://")
+    if has_magic(path) and not Path(path).exists():
+        matches = sorted(glob(path, recursive=True))  # noqa: PTH207 - absolute patterns, too
+        yield from (_describe(Path(match)) for match in matches if Path(match).is_file())
+    elif Path(path).is_dir():
+        below = (one for one in sorted(Path(path).rglob("*")) if one.is_file())
+        yield from (_describe(one) for one in below if _is_wanted(one.relative_to(path).as_posix(), format_))
+    else:
+        yield _describe(Path(path))
+
+
+def _describe(path: Path) -> InputFile:
+    try:
+        status = path.stat()
+        with path.open("rb"):
+            return InputFile(str(path.absolute()), status.st_size, str(status.st_mtime_ns // 1_000_000))
+    except OSError as error:
+        raise BadSourceError(f"{path} can't be read: {error.strerror}") from error
+
+
+def _is_wanted(name: str, format_: str | None) -> bool:
+    if any(part.startswith((".", "_")) for part in name.split("/")):
+        return False
+    kind = _find_format(name)
+    return kind is not None if format_ is None else kind in {None, format_}
+
+
+def _find_format(name: str) -> FileFormat | None:
+    path = Path(name.lower())
+    if path.suffix in _COMPRESSIONS:
+        path = path.with_suffix("")
+    return _SUFFIX_FORMATS.get(path.suffix)
+
+
+def _guess_format(files: Iterable[InputFile]) -> FileFormat:
+    kinds = {_find_format(one.name): one.name for one in files}
+    if len(kinds) == 1 and None not in kinds:
+        return cast("FileFormat", next(iter(kinds)))
+    named = ", ".join(list(kinds.values())[:_MAX_NAMED])
+    problem = "the suffix doesn't say it" if len(kinds) == 1 else "the files have several"
+    raise BadInputError(f"Unknown format of {named}: {problem}; give --format {'|'.join(FILE_FORMATS)}")
+
+
+def _open_bucket(location: str) -> tuple[Any, str, str]:
+    """Open a bucket with the credentials of this machine; return it, its URL and the rest of the location."""
+    match = _URL.fullmatch(location)
+    if match is None:
+        raise BadInputError(f"Invalid location {location!r}: expected a path, or s3://, gs:// or az:// and a bucket")
+    scheme, bucket, rest = "s3" if match[1] == "s3a" else match[1], match[2], match[3]
+    root = f"{scheme}://{bucket}"
+    try:
+        return import_extra("obstore.store").from_url(root), root, rest
+    except ValueError as error:
+        raise BadInputError(f"{root} can't be opened: {error}") from error
+
+
+def _list_bucket(location: str, format_: str | None) -> Iterator[InputFile]:
+    store, root, rest = _open_bucket(location)
+    prefix = re.split(r"[*?\[]", rest, maxsplit=1)[0]
+    folder = prefix if prefix == rest else prefix.rpartition("/")[0]
+    try:
+        for batch in import_extra("obstore").list(store, folder.rstrip("/") or None):
+            for meta in batch:
+                key = str(meta["path"])
+                if _matches(key, rest, format_):
+                    yield InputFile(f"{root}/{key}", int(meta["size"]), str(meta["e_tag"] or meta["last_modified"]))
+        if prefix == rest and _find_format(rest) is not None:
+            meta = import_extra("obstore").head(store, rest)
+            yield InputFile(f"{root}/{rest}", int(meta["size"]), str(meta["e_tag"] or meta["last_modified"]))
+    except FileNotFoundError:
+        return
+    except Exception as error:
+        raise BadSourceError(f"{location} can't be listed: {' '.join(str(error).split())[:300]}") from error
+
+
+def _matches(key: str, wanted: str, format_: str | None) -> bool:
+    if re.search(r"[*?\[]", wanted):
+        return fnmatch(key, wanted)
+    below = key.removeprefix(wanted.rstrip("/")).lstrip("/")
+    return _is_wanted(below or key.rpartition("/")[2], format_)
+
+
+def fetch_files(files: Sequence[InputFile], folder: Path) -> list[ReadableFile]:
+    """Return the files as DuckDB can read them: those of buckets are copied into the folder."""
+
+    def fetch(numbered: tuple[int, InputFile]) -> ReadableFile:
+        number, one = numbered
+        if "://" not in one.name:
+            return ReadableFile(one, Path(one.name))
+        path = folder / f"{number}{''.join(Path(one.name).suffixes[-2:])}"
+        store, root, _ = _open_bucket(one.name)
+        try:
+            with path.open("wb") as copy:
+                for chunk in import_extra("obstore").get(store, one.name.removeprefix(f"{root}/")).stream():
+                    copy.write(chunk)
+        except Exception as error:
+            raise BadSourceError(f"{one.name} can't be read: {' '.join(str(error).split())[:300]}") from error
+        return ReadableFile(one, path)
+
+    with ThreadPoolExecutor(_COPY_THREADS) as pool:
+        return list(pool.map(fetch, enumerate(files)))
+
+
+def check_whole(file: ReadableFile) -> None:
+    """Raise BadSourceError for a compressed file that was cut off, of which DuckDB reads what is there."""
+    if file.compression != "gzip":
+        return
+    try:
+        with gzip.open(file.path) as stream:
+            while stream.read(_CHUNK_BYTES):
+                pass
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadSourceError(f"{file.found.name} is damaged or cut off: {error}; copy it again") from error

@@ -1,0 +1,384 @@
+"""Read files by DuckDB as groups of the same columns: CSV by each file's header, JSON lines, and files with types."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import orjson
+from pyiceberg.types import (
+    BooleanType,
+    DoubleType,
+    IcebergType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+)
+
+from duckicelake.errors import BadInputError, BadSourceError, MissingRequirementError
+from duckicelake.extras import import_extra
+from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text
+from duckicelake.file_import.fits import TEXT_TESTS, Fit, fit_json, fit_native, fit_text
+from duckicelake.file_import.source_files import FileFormat, ReadableFile, check_whole
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from duckdb.sqltypes import DuckDBPyType
+
+FILE_COLUMN: Final = '"\x01file"'
+LINE_COLUMN: Final = '"\x01line"'
+_FILES: Final = "\x02files\x02"
+_COMPRESSION: Final = "\x02compression\x02"
+_REJECTS: Final = "store_rejects=true, rejects_limit=0"
+"""`ignore_errors` instead would drop good lines behind a bad one (DuckDB 1.5)."""
+_HEAD_BYTES: Final = 1 << 20
+_SAMPLE_ROWS: Final = 2000
+_MAX_TESTS: Final = 200
+"""Tests in one query. DuckDB's time for a query grows faster than their number."""
+_MAX_RECORD_BYTES: Final = 16 << 20
+_DELIMITERS: Final = (",", ";", "\t", "|")
+_NAMES: Final = frozenset(
+    {"sep", "delimiter", "header", "quote", "escape", "nullvalue", "encoding", "charset", "multiline"}
+)
+_JSON_TYPES: Final[Mapping[str, str]] = {"BIGINT": "long", "UBIGINT": "long", "DOUBLE": "double", "BOOLEAN": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a CSV file is written."""
+
+    delimiter: str
+    encoding: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Files that are read alike.
+
+    Attributes:
+        scan: what DuckDB reads them by; _FILES and _COMPRESSION stand in it.
+        text: SQL of a whole record, as the quarantine keeps it.
+        unread: SQL of whether a record isn't one; empty if DuckDB's rejects say it, or none can be.
+        types: of files with types.
+        has_header: whether a file's first line is none of its records.
+
+    """
+
+    kind: FileFormat
+    files: tuple[ReadableFile, ...]
+    names: tuple[str, ...]
+    scan: str
+    text: str
+    unread: str = ""
+    types: Mapping[str, DuckDBPyType] = field(default_factory=dict)
+    has_header: bool = False
+
+    def read(self, files: Sequence[ReadableFile] | None = None) -> str:
+        """Return what stands behind FROM. DuckDB's table reject_errors gets the lines that are no records."""
+        chosen = self.files if files is None else files
+        listed = ", ".join(quote_text(escape_pattern(str(one.path))) for one in chosen)
+        return self.scan.replace(_FILES, f"[{listed}]").replace(_COMPRESSION, chosen[0].compression)
+
+    def fit(self, name: str, type_: IcebergType) -> Fit:
+        """Convert a column of the files into a type."""
+        if self.kind == "csv":
+            return fit_text(quote_name(name), type_)
+        if self.kind == "json":
+            pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+            return fit_json(f"json_extract(record, {quote_text(pointer)})", type_)
+        come = self.types[name]
+        return fit_native(quote_name(name), str(come), type_, lambda: from_duckdb_type(come, name, count(1)))
+
+
+def escape_pattern(path: str) -> str:
+    """Return a path as a pattern of DuckDB's that matches it alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
+
+
+def read_groups(
+    duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: FileFormat, options: Mapping[str, str]
+) -> list[FileGroup]:
+    """Group the files by how they are read. Raises BadSourceError, which names the file."""
+    given = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(set(given) - _NAMES)
+    if unknown:
+        raise BadInputError(f"Invalid --option {unknown[0]}: expected {', '.join(sorted(_NAMES))}")
+    if kind in {"csv", "json"}:
+        for one in files:
+            check_whole(one)
+        filled = [one for one in files if one.found.size]
+        return list(_group_csv(filled, given) if kind == "csv" else _group_json(filled, given))
+    for one in files:
+        if not one.found.size:
+            raise BadSourceError(f"{one.found.name} is empty, which no {kind} file is: copy it again, or remove it")
+    return list(_group_typed(duck, files, kind))
+
+
+def _group_csv(files: Sequence[ReadableFile], options: Mapping[str, str]) -> Iterator[FileGroup]:
+    has_header = options.get("header", "true").lower() != "false"
+    quote, null = options.get("quote", '"'), options.get("nullvalue", "")
+    escape = options.get("escape", quote)
+    found = [((_read_dialect(one, options, quote, has_header=has_header), one.compression), one) for one in files]
+    keyed = sorted(((key, one) for key, one in found if key[0].names), key=lambda pair: (repr(pair[0]), pair[1].found))
+    for (dialect, _), pairs in groupby(keyed, key=lambda pair: pair[0]):
+        columns = ", ".join(f"{quote_text(name)}: 'VARCHAR'" for name in dialect.names)
+        listed = ", ".join(quote_text(text) for text in {"", null})
+        scan = (
+            f"read_csv({_FILES}, auto_detect=false, header={str(has_header).lower()}, "
+            f"delim={quote_text(dialect.delimiter)}, "
+            f"quote={quote_text(quote)}, escape={quote_text(escape)}, columns={{{columns}}}, nullstr=[{listed}], "
+            f"allow_quoted_nulls=false, encoding={quote_text(dialect.encoding)}, compression='{_COMPRESSION}', "
+            f"max_line_size={_MAX_RECORD_BYTES}, filename={quote_text(FILE_COLUMN.strip(chr(34)))}, {_REJECTS})"
+        )
+        parts = ", ".join(f"coalesce({quote_name(name)}, '')" for name in dialect.names)
+        text = f"concat_ws({quote_text(dialect.delimiter)}, {parts})"
+        members = tuple(one for _, one in pairs)
+        yield FileGroup("csv", members, dialect.names, scan, text, has_header=has_header)
+
+
+def _read_dialect(file: ReadableFile, options: Mapping[str, str], quote: str, *, has_header: bool) -> Dialect:
+    head = _read_head(file)
+    encoding = options.get("encoding") or options.get("charset") or _detect_encoding(head, file)
+    text = head.decode("utf-16" if encoding == "utf-16" else encoding, "replace").lstrip("\ufeff")
+    first = text.split("\n", 1)[0]
+    delimiter = options.get("sep") or options.get("delimiter") or _find_delimiter(first, file.found.name)
+    delimiter = {"\\t": "\t"}.get(delimiter, delimiter)
+    if not text.strip():
+        return Dialect(delimiter, encoding, ())
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter[0], quotechar=quote or None)
+    try:
+        names = next(reader)
+    except csv.Error as error:
+        raise BadSourceError(f"{file.found.name}, line 1 is no header: {error}") from error
+    if not has_header:
+        return Dialect(delimiter, encoding, tuple(f"_c{number}" for number in range(len(names))))
+    named = tuple(name.strip() or f"_c{number}" for number, name in enumerate(names))
+    _check_distinct(named, f"{file.found.name}, line 1")
+    return Dialect(delimiter, encoding, named)
+
+
+def _read_head(file: ReadableFile) -> bytes:
+    try:
+        if file.compression == "gzip":
+            with gzip.open(file.path) as stream:
+                return stream.read(_HEAD_BYTES)
+        with file.path.open("rb") as raw:
+            if file.compression == "zstd":
+                return bytes(import_extra("zstandard").ZstdDecompressor().stream_reader(raw).read(_HEAD_BYTES))
+            return raw.read(_HEAD_BYTES)
+    except (OSError, EOFError) as error:
+        raise BadSourceError(f"{file.found.name} can't be read: {error}") from error
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        raise BadSourceError(f"{file.found.name} is damaged or cut off: {error}; copy it again") from error
+
+
+def _detect_encoding(head: bytes, file: ReadableFile) -> str:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if b"\0" in head:
+        raise BadSourceError(
+            f"{file.found.name} has NUL bytes, so it is no UTF-8 text: give --option encoding=utf-16, or its --format"
+        )
+    return "utf-8"
+
+
+def _find_delimiter(line: str, name: str) -> str:
+    """Return the delimiter that occurs most often outside quotes of the header."""
+    outside = "".join(line.split('"')[::2])
+    candidates = ("\t", *_DELIMITERS) if ".tsv" in name else _DELIMITERS
+    return max(candidates, key=outside.count)
+
+
+def _check_distinct(names: Iterable[str], place: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise BadSourceError(f"{place}: the column {name!r} is there twice, regardless of case; rename one")
+        seen.add(name.lower())
+
+
+def _group_json(files: Sequence[ReadableFile], options: Mapping[str, str]) -> Iterator[FileGroup]:
+    is_multiline = options.get("multiline", "false").lower() == "true"
+    name = quote_text(FILE_COLUMN.strip('"'))
+    for (is_array, _), members in groupby(
+        sorted(files, key=lambda one: (_is_json_array(one), one.compression, one.found)),
+        key=lambda one: (_is_json_array(one), one.compression),
+    ):
+        if is_array or is_multiline:
+            form = "array" if is_array else "unstructured"
+            scan = (
+                f"(SELECT json AS record, {FILE_COLUMN} FROM read_json_objects({_FILES}, format='{form}', "
+                f"compression='{_COMPRESSION}', maximum_object_size={_MAX_RECORD_BYTES}, filename={name}))"
+            )
+            unread = "coalesce(json_type(record) <> 'OBJECT', true)"
+        else:
+            scan = (
+                f"read_csv({_FILES}, auto_detect=false, header=false, delim='\x01', quote='', escape='', "
+                f"columns={{'record': 'VARCHAR'}}, compression='{_COMPRESSION}', max_line_size={_MAX_RECORD_BYTES}, "
+                f"filename={name}, {_REJECTS})"
+            )
+            scan = f"(SELECT * REPLACE (CASE WHEN trim(record) <> '' THEN record END AS record) FROM {scan})"
+            is_object = "json_valid(record) AND json_type(TRY_CAST(record AS JSON)) = 'OBJECT'"
+            unread = f"(record IS NOT NULL AND NOT coalesce({is_object}, false))"
+        yield FileGroup("json", tuple(members), (), scan, "CAST(record AS VARCHAR)", unread)
+
+
+def _is_json_array(file: ReadableFile) -> bool:
+    head = _read_head(file).lstrip(b"\xef\xbb\xbf \t\r\n")
+    return head.startswith(b"[") and head[1:].lstrip().startswith(b"{")
+
+
+def _group_typed(duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: FileFormat) -> Iterator[FileGroup]:
+    name = quote_text(FILE_COLUMN.strip('"'))
+    keyed = []
+    for one in files:
+        scan = _build_typed_scan(duck, one, kind, name)
+        try:
+            described = duck.sql(f"SELECT * EXCLUDE ({FILE_COLUMN}) FROM {scan.replace(_FILES, _list_path(one))}")
+        except duckdb.Error as error:
+            raise BadSourceError(
+                f"{one.found.name} is damaged, or no {kind} file: {' '.join(str(error).split())[:300]}"
+            ) from error
+        _check_distinct(described.columns, one.found.name)
+        types = dict(zip(described.columns, described.types, strict=True))
+        keyed.append((repr({column: str(type_) for column, type_ in types.items()}), scan, types, one))
+    keyed.sort(key=lambda item: (item[0], item[1], item[3].found))
+    for (_, scan), members in groupby(keyed, key=lambda item: (item[0], item[1])):
+        of_group = list(members)
+        types = of_group[0][2]
+        columns = ", ".join(f"{quote_name(column)} := {quote_name(column)}" for column in types)
+        text = f"CAST(to_json(struct_pack({columns})) AS VARCHAR)"
+        yield FileGroup(kind, tuple(item[3] for item in of_group), tuple(types), scan, text, types=types)
+
+
+def _list_path(file: ReadableFile) -> str:
+    return f"[{quote_text(escape_pattern(str(file.path)))}]"
+
+
+def _build_typed_scan(duck: DuckDBPyConnection, file: ReadableFile, kind: FileFormat, name: str) -> str:
+    if kind == "parquet":
+        return f"read_parquet({_FILES}, filename={name}, hive_partitioning=false)"
+    if kind == "avro":
+        load_extension(duck, "avro")
+        return f"(SELECT *, filename AS {FILE_COLUMN} FROM (SELECT * FROM read_avro({_FILES}, filename=true)))"
+    view = f"arrow_{abs(hash(file.path)):x}"
+    duck.register(view, _open_arrow(file))
+    return f"(SELECT *, {quote_text(str(file.path))} AS {FILE_COLUMN} FROM {view})"
+
+
+def _open_arrow(file: ReadableFile) -> Any:
+    """Open an Arrow file, or a stream, whose batches are kept on disk as they are."""
+    dataset, ipc = import_extra("pyarrow.dataset"), import_extra("pyarrow.ipc")
+    try:
+        with file.path.open("rb") as raw:
+            is_stream = raw.read(6) != b"ARROW1"
+        if not is_stream:
+            return dataset.dataset(str(file.path), format="ipc")
+        with import_extra("pyarrow").memory_map(str(file.path)) as mapped:
+            return ipc.open_stream(mapped).read_all()
+    except (OSError, ValueError) as error:
+        raise BadSourceError(f"{file.found.name} is damaged, or no arrow file: {error}") from error
+
+
+def load_extension(duck: DuckDBPyConnection, name: str) -> None:
+    """Load an extension of DuckDB's that the extra `duckdb` installs. Raises MissingRequirementError."""
+    try:
+        duck.execute(f"LOAD {name}")
+    except duckdb.Error:
+        try:
+            from duckdb_extensions import import_extension
+
+            import_extension(name, con=duck)
+            duck.execute(f"LOAD {name}")
+        except (ImportError, duckdb.Error, OSError) as error:
+            raise MissingRequirementError(
+                f"Files of {name} need DuckDB's extension {name}: pip install 'duckicelake[duckdb]'"
+            ) from error
+
+
+def find_columns(
+    duck: DuckDBPyConnection, group: FileGroup, known: Mapping[str, IcebergType]
+) -> dict[str, IcebergType]:
+    """Find the columns of a group and their types, over all its rows. known: those given, by lower-case names."""
+    if group.kind == "json":
+        return _find_json_columns(duck, group)
+    if group.kind != "csv":
+        ids = count(1)
+        return {name: from_duckdb_type(type_, name, ids) for name, type_ in group.types.items()}
+    open_names = [name for name in group.names if name.lower() not in known]
+    found = _infer_types(duck, group, open_names)
+    return {name: found.get(name) or known[name.lower()] for name in group.names}
+
+
+def _infer_types(duck: DuckDBPyConnection, group: FileGroup, names: Sequence[str]) -> dict[str, IcebergType]:
+    """Find the first type that all values have: candidates by a sample, then by all rows until none of them fails."""
+    tests = dict(enumerate(TEXT_TESTS))
+    candidates = {name: list(tests) for name in names}
+    sample = f"(FROM {group.read()} LIMIT {_SAMPLE_ROWS})"
+    failed = _find_failures(duck, sample, [(name, number) for name in names for number in tests])
+    for name, number in failed:
+        candidates[name].remove(number)
+    checked: set[tuple[str, int]] = set()
+    while wanted := [
+        (name, kinds[0]) for name, kinds in candidates.items() if kinds and (name, kinds[0]) not in checked
+    ]:
+        checked.update(wanted)
+        for name, number in _find_failures(duck, group.read(), wanted):
+            candidates[name].remove(number)
+    return {name: tests[kinds[0]][0] if kinds else StringType() for name, kinds in candidates.items()}
+
+
+def _find_failures(duck: DuckDBPyConnection, rows: str, wanted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return the pairs of column and test which some value fails; all of a column without values."""
+    if not wanted:
+        return []
+    failed = []
+    for first in range(0, len(wanted), _MAX_TESTS):
+        part = wanted[first : first + _MAX_TESTS]
+        tests = ", ".join(map(_build_type_test, part))
+        answer = duck.execute(f"SELECT {tests} FROM {rows}").fetchone()
+        assert answer is not None
+        failed += [pair for pair, is_true in zip(part, answer, strict=True) if not is_true]
+    return failed
+
+
+def _build_type_test(pair: tuple[str, int]) -> str:
+    """Build the test of all values. Measured: `FILTER (WHERE …)` in place of CASE takes five times as long."""
+    text = f"nullif(trim({quote_name(pair[0])}), '')"
+    return f"bool_and(CASE WHEN {text} IS NOT NULL THEN {TEXT_TESTS[pair[1]][1].format(text)} END)"
+
+
+def _find_json_columns(duck: DuckDBPyConnection, group: FileGroup) -> dict[str, IcebergType]:
+    """Find the fields that records have, and types that hold all their values."""
+    rows = (
+        f"(SELECT CAST(record AS JSON) AS record FROM {group.read()} WHERE record IS NOT NULL AND NOT {group.unread})"
+    )
+    answer = duck.execute(f"SELECT CAST(json_group_structure(record) AS VARCHAR) FROM {rows}").fetchone()
+    found = orjson.loads(answer[0]) if answer and answer[0] else {}
+    fields = found if isinstance(found, dict) else {}
+    _check_distinct(fields, group.files[0].found.name)
+    ids = count(1)
+    return {name: _parse_structure(form, ids) for name, form in fields.items()}
+
+
+def _parse_structure(form: Any, ids: Iterator[int]) -> IcebergType:
+    simple: dict[str, IcebergType] = {"long": LongType(), "double": DoubleType(), "boolean": BooleanType()}
+    if isinstance(form, dict) and form:
+        fields = [
+            NestedField(next(ids), name, _parse_structure(inner, ids), required=False) for name, inner in form.items()
+        ]
+        return StructType(*fields)
+    if isinstance(form, list) and form:
+        return ListType(next(ids), _parse_structure(form[0], ids), element_required=False)
+    return simple.get(_JSON_TYPES.get(str(form), ""), StringType())

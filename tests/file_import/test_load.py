@@ -1,0 +1,295 @@
+"""`duckicelake load`: files into tables of a real server, good ones and wrong ones; DuckDB reads what came of it."""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
+import pytest
+
+from scripts.demo_job.connect import duckdb_lake
+from scripts.demo_job.server import RunningLake, running_lake
+from tests.engines.conftest import new_folder
+from tests.support.commands import invoke
+
+pytestmark = pytest.mark.commands
+_numbers = count(1)
+Content = str | bytes
+
+
+@dataclass
+class Loads:
+    """A served lake, DuckDB beside it, and a folder for files."""
+
+    lake: RunningLake
+    duck: duckdb.DuckDBPyConnection
+    folder: Path
+
+    def file(self, name: str, content: Content) -> str:
+        path = self.folder / str(next(_numbers)) / name
+        path.parent.mkdir()
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return str(path)
+
+    def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        ran = invoke("load", *arguments, "--uri", self.lake.uri, "--json")
+        assert ran.exit_code == code, ran.output
+        found: dict[str, Any] = json.loads(ran.stdout if code == 0 else ran.stderr.splitlines()[-1])
+        return found if code == 0 else found["error"]
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.duck.execute(query).fetchall()
+
+    def has(self, table: str) -> bool:
+        namespace, name = table.split(".")
+        found = self.rows(
+            "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'lake' "
+            f"AND schema_name = '{namespace}' AND table_name = '{name}'"
+        )
+        return bool(found[0][0])
+
+
+@pytest.fixture(scope="module")
+def loads() -> Iterator[Loads]:
+    with new_folder() as folder, running_lake(folder / "lake", folder / "lake.log") as lake, duckdb_lake(lake) as duck:
+        (folder / "files").mkdir()
+        yield Loads(lake, duck, folder / "files")
+
+
+@pytest.fixture
+def table() -> str:
+    return f"loads.t{next(_numbers)}"
+
+
+def test_types_are_those_of_all_rows(loads: Loads, table: str) -> None:
+    rows = [f"{n},{n}.5,2026-01-01,2026-01-01 10:00:00,true,0{n},{n}" for n in range(5000)]
+    rows.append('6,1,2026-01-02,,false,1,"late, text"')
+    file = loads.file("a.csv", "i,d,day,at,flag,zip,text\n" + "\n".join(rows) + "\n")
+    made = loads.run(file, "--table", table, "--yes")
+    assert (made["rows"], made["quarantined"]) == (5001, 0)
+    described = dict(loads.rows(f"SELECT column_name, column_type FROM (DESCRIBE lake.{table})"))
+    types = {"i": "BIGINT", "d": "DOUBLE", "day": "DATE", "at": "TIMESTAMP", "flag": "BOOLEAN"}
+    assert described == types | {"zip": "VARCHAR", "text": "VARCHAR"}
+    assert loads.rows(f"SELECT zip FROM lake.{table} WHERE i = 17") == [("017",)]
+
+
+def test_bad_rows_go_to_quarantine_with_file_and_line(loads: Loads, table: str) -> None:
+    file = loads.file("a.csv", 'id,x\n1,a\nx,b\n3,c,d\n4,"two\nlines"\n1.5,e\n')
+    made = loads.run(file, "--table", table, "--schema", "id long, x string", "--yes")
+    assert (made["rows"], made["quarantined"]) == (2, 3)
+    found = loads.rows(f"SELECT source, split_part(reason, ':', 1), reason FROM lake.{table}_quarantine ORDER BY ALL")
+    assert [(source, line) for source, line, _ in found] == [(file, "line 3"), (file, "line 4"), (file, "line 7")]
+    assert "id is no long: x" in found[0][2]
+    assert loads.rows(f"SELECT id, x FROM lake.{table} ORDER BY id") == [(1, "a"), (4, "two\nlines")]
+
+
+def test_a_run_is_loaded_once(loads: Loads, table: str) -> None:
+    file = loads.file("a.csv", "id\n1\n2\n")
+    assert loads.run(file, "--table", table, "--yes", "--run-id", "r")["result"] == "done"
+    assert loads.run(file, "--table", table, "--run-id", "r")["result"] == "unchanged"
+    Path(file).write_text("id\n3\n")
+    assert "other content" in loads.run(file, "--table", table, "--run-id", "r", code=2)["message"]
+    assert loads.rows(f"SELECT count(*) FROM lake.{table}") == [(2,)]
+
+
+def test_two_at_once_load_once(loads: Loads, table: str) -> None:
+    file = loads.file("a.csv", "id\n" + "\n".join(map(str, range(1000))))
+    with ThreadPoolExecutor(2) as pool:
+        command = ("load", file, "--table", table, "--yes", "--run-id", "both", "--uri", loads.lake.uri)
+        codes = {one.exit_code for one in pool.map(lambda _: invoke(*command), range(2))}
+    assert codes == {0}
+    assert loads.rows(f"SELECT count(*) FROM lake.{table}") == [(1000,)]
+
+
+def write_parquet(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    return bytes(sink.getvalue())
+
+
+def write_arrow(rows: pa.Table, *, is_stream: bool) -> bytes:
+    sink = pa.BufferOutputStream()
+    with (ipc.new_stream if is_stream else ipc.new_file)(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+TYPED = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int32()),
+        "price": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
+        "tags": pa.array([["a", "b"], []], pa.list_(pa.string())),
+        "at": pa.array([{"x": 1.5, "y": 2.5}, None], pa.struct([("x", pa.float64()), ("y", pa.float64())])),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.parquet", write_parquet(TYPED)),
+        ("a.arrow", write_arrow(TYPED, is_stream=False)),
+        ("a.arrows", write_arrow(TYPED, is_stream=True)),
+    ],
+)
+def test_files_with_types(loads: Loads, table: str, name: str, content: bytes) -> None:
+    file = loads.file(name, content)
+    assert loads.run(file, "--table", table, "--yes")["rows"] == 2
+    found = loads.rows(f"FROM lake.{table} ORDER BY id")
+    assert found == [(1, Decimal("1.50"), ["a", "b"], {"x": 1.5, "y": 2.5}), (2, None, [], None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "expected"),
+    [
+        ("bom.csv", b"\xef\xbb\xbfid,x\r\n1,\xc3\xa9\r\n", [], [(1, "é")]),
+        ("utf16.csv", "id,x\n1,é\n".encode("utf-16"), [], [(1, "é")]),
+        ("latin.csv", "id,x\n1,é\n".encode("latin-1"), ["--option", "encoding=latin-1"], [(1, "é")]),
+        ("semicolon.csv", "id;x\n1;a,b\n", [], [(1, "a,b")]),
+        ("tabs.tsv", "id\tx\n1\ta\n", [], [(1, "a")]),
+        ("packed.csv.gz", gzip.compress(b"id,x\n1,a\n"), [], [(1, "a")]),
+        ("null.csv", 'id,x\nNA,""\n1,NA\n', ["--option", "nullValue=NA"], [(1, None), (None, "")]),
+        ("bare.csv", "1,a\n", ["--option", "header=false"], [(1, "a")]),
+        ("lines.json", '{"id":1,"x":"a"}\n\n{"id":2}\n', [], [(1, "a"), (2, None)]),
+        ("array.json", '[{"id":1,"x":"a"},\n {"id":2}]', [], [(1, "a"), (2, None)]),
+        ("mixed.json", '{"id":1,"x":"a"}\n{"id":2,"x":{"y":1}}\n', [], [(1, "a"), (2, '{"y":1}')]),
+        ("huge.csv", "id,x\n1,123456789012345678901\n", [], [(1, "123456789012345678901")]),
+        ("zeros.csv", "id,x\n1,007\n", [], [(1, "007")]),
+        ("quotes.csv", 'id,x\n1,"say ""hi"""\n', [], [(1, 'say "hi"')]),
+        ("dates.csv", "id,x\n1,31.12.2026\n", [], [(1, "31.12.2026")]),
+    ],
+)
+def test_forms_of_text(
+    loads: Loads, table: str, name: str, content: Content, options: Sequence[str], expected: list[tuple[Any, ...]]
+) -> None:
+    loads.run(loads.file(name, content), "--table", table, "--yes", *options)
+    assert loads.rows(f"FROM lake.{table} ORDER BY 1") == expected
+    assert not loads.has(f"{table}_quarantine")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("empty.csv", "", [], "no columns"),
+        ("empty.parquet", b"", [], "is empty"),
+        ("cut.csv.gz", gzip.compress(b"id,x\n" + b"1,a\n" * 9999)[:-9], [], "cut off"),
+        ("no.csv.gz", "id,x\n1,a\n", [], "damaged"),
+        ("cut.parquet", write_parquet(TYPED)[:-20], [], "damaged"),
+        ("text.parquet", "id,x\n1,a\n", [], "damaged"),
+        ("cut.arrow", write_arrow(TYPED, is_stream=False)[:-40], [], "damaged"),
+        ("twice.csv", "id,ID\n1,2\n", [], "there twice"),
+        ("binary.csv", b"a\0b\0\n", [], "NUL"),
+        ("strange.xyz", "a", [], "Unknown format"),
+        ("a.csv", "id\n1\n", ["--format", "xml"], "Invalid --format"),
+        ("a.csv", "id\n1\n", ["--option", "dateFormat=x"], "Invalid --option"),
+        ("a.csv", "id\n1\n", ["--option", "sep"], "write <name>=<value>"),
+        ("a.csv", "id\n1\n", ["--schema", "id wat"], "Invalid --schema"),
+        ("a.csv", "id,x\n1,2\n", ["--schema", "id long"], "--schema lacks: x"),
+        ("a.csv", "id\n1\n", ["--partition-by", "day(nope)"], "no column 'nope'"),
+        ("a.csv", "id\n1\n", ["--mode", "merge", "--bad-rows", "fail"], "pipeline ingest"),
+        ("a.csv", "id\n1\n", ["--mode", "upsert"], "there are append"),
+        ("a.csv", "id\n1\n", ["--evolve", "maybe"], "expected add or strict"),
+        ("a.csv", "id\nx\n", ["--schema", "id long", "--bad-rows", "fail"], "line 2: id is no long: x"),
+        ("a.csv", "id\nx\ny\n", ["--schema", "id long", "--max-bad", "1"], "2 bad rows, at most 1"),
+        ("latin.csv", "id,x\n1,é\n".encode("latin-1"), ["--bad-rows", "fail"], "line 2: "),
+        ("quote.csv", 'id,x\n1,"open\n', ["--bad-rows", "fail"], "line 2: "),
+        ("ragged.csv", "id,x\n1\n", ["--bad-rows", "fail"], "line 2: "),
+        ("broken.json", '{"id":1}\n{"id":\n', ["--bad-rows", "fail"], "line 2: no JSON object"),
+        ("list.json", '{"id":1}\n[1]\n', ["--bad-rows", "fail"], "line 2: no JSON object"),
+        ("deep.json", '{"a":{"b":"x"}}\n', ["--schema", "a struct<b long>", "--bad-rows", "fail"], "line 1: a is no"),
+        ("d.csv", "d\n1234.5\n", ["--schema", "d decimal(5, 2)", "--bad-rows", "fail"], "d is no decimal"),
+        ("d.csv", "d\n1.555\n", ["--schema", "d decimal(5, 2)", "--bad-rows", "fail"], "d is no decimal"),
+        ("d.csv", "d\n31.12.2026\n", ["--schema", "d date", "--bad-rows", "fail"], "d is no date: 31.12.2026"),
+        ("n.csv", "id\n\"\"\n", ["--schema", "id long not null", "--bad-rows", "fail"], "id must have a value"),
+        ("n.csv", "x\n1\n", ["--schema", "id long not null, x long"], "has no column id"),
+    ],
+)  # fmt: skip
+def test_wrong_inputs_load_nothing(
+    loads: Loads, table: str, name: str, content: Content, options: Sequence[str], message: str
+) -> None:
+    error = loads.run(loads.file(name, content), "--table", table, "--yes", *options, code=2)
+    assert message in error["message"], error
+    assert not loads.has(table)
+
+
+def test_places_without_files(loads: Loads, table: str) -> None:
+    (loads.folder / "nothing").mkdir(exist_ok=True)
+    for place in (loads.folder / "nothing", loads.folder / "absent.csv", loads.folder / "*.nope"):
+        assert str(place) in loads.run(str(place), "--table", table, "--yes", code=2)["message"]
+
+
+def test_columns_evolve(loads: Loads, table: str) -> None:
+    loads.run(
+        loads.file("a.parquet", write_parquet(pa.table({"id": pa.array([1], pa.int32())}))), "--table", table, "-y"
+    )
+    wider = loads.file("b.parquet", write_parquet(pa.table({"ID": [1 << 40], "x": ["new"]})))
+    assert "strict" in loads.run(wider, "--table", table, "--yes", "--evolve", "strict", code=2)["message"]
+    assert "no terminal" in loads.run(wider, "--table", table, code=2)["message"]
+    loads.run(wider, "--table", table, "--yes")
+    assert loads.rows(f"FROM lake.{table} ORDER BY id") == [(1, None), (1 << 40, "new")]
+    assert "None of" in loads.run(loads.file("c.csv", "other\n1\n"), "--table", table, "--yes", code=2)["message"]
+
+
+def test_files_of_other_columns(loads: Loads, table: str) -> None:
+    folder = Path(loads.file("a.csv", "id,x\n1,a\n")).parent
+    (folder / "b.csv").write_text("y;ID\n2.5;2\n")
+    (folder / "_ignored.csv").write_text("z\n1\n")
+    assert loads.run(str(folder), "--table", table, "--yes")["files"] == 2
+    assert loads.rows(f"SELECT id, x, y FROM lake.{table} ORDER BY id") == [(1, "a", None), (2, None, 2.5)]
+
+
+@pytest.mark.parametrize(
+    "partition_by", ["part", "day", "month(day)", "bucket(4, part)", "truncate(1, part)", "year(day), flag"]
+)
+def test_partitions_and_overwrites(loads: Loads, table: str, partition_by: str) -> None:
+    lines = [f"{n},p{n % 3},2026-0{1 + n % 2}-01,{str(n % 2 == 0).lower()}" for n in range(60)]
+    file = loads.file("a.csv", "id,part,day,flag\n" + "\n".join([*lines, "99,,,"]) + "\n")
+    loads.run(file, "--table", table, "--yes", "--partition-by", partition_by, "--sort-by", "id desc")
+    assert loads.rows(f"SELECT count(*), count(part), max(id) FROM lake.{table} WHERE id < 90") == [(60, 60, 59)]
+    assert loads.rows(f"SELECT id FROM lake.{table} WHERE part = 'p1' AND id < 5 ORDER BY id") == [(1,), (4,)]
+    again = loads.file("b.csv", "id,part,day,flag\n" + "\n".join(lines) + "\n")
+    loads.run(again, "--table", table, "--mode", "overwrite-partitions")
+    assert loads.rows(f"SELECT count(*), max(id) FROM lake.{table}") == [(61, 99)]
+    loads.run(again, "--table", table, "--mode", "overwrite")
+    assert loads.rows(f"SELECT count(*), max(id) FROM lake.{table}") == [(60, 59)]
+
+
+def test_many_columns(loads: Loads, table: str) -> None:
+    names = [f"c{number}" for number in range(200)]
+    loads.run(loads.file("wide.csv", f"{','.join(names)}\n{','.join('1' * 200)}\n"), "--table", table, "--yes")
+    assert loads.rows(f"SELECT c0 + c199 FROM lake.{table}") == [(2,)]
+
+
+def test_hostile_names(loads: Loads, table: str) -> None:
+    file = loads.file('it\'s "here" [1].csv', 'a\'b,"say ""hi""",semi;colon,{files}\n1,2,3,4\n')
+    loads.run(file, "--table", table, "--yes", "--option", "sep=,")
+    assert loads.rows(f"FROM lake.{table}") == [(1, 2, 3, 4)]
+
+
+def test_dry_run_writes_nothing(loads: Loads, table: str) -> None:
+    plan = loads.run(loads.file("a.csv", "id,x\n1,a\n2\n"), "--table", table, "--dry-run")
+    assert (plan["columns"], plan["rows"], plan["bad"], plan["creates"]) == ({"id": "long", "x": "string"}, 2, 1, True)
+    assert not loads.has(table)
+
+
+def test_a_view_takes_no_rows(loads: Loads) -> None:
+    loads.duck.execute("CREATE SCHEMA IF NOT EXISTS lake.loads")
+    loads.duck.execute("CREATE OR REPLACE VIEW lake.loads.v AS SELECT 1 AS id")
+    assert "is a view" in loads.run(loads.file("a.csv", "id\n1\n"), "--table", "loads.v", "--yes", code=2)["message"]
+
+
+def test_bad_rows_go_to_a_file(loads: Loads, table: str) -> None:
+    bad = loads.folder / f"{table}.jsonl"
+    file = loads.file("a.csv", "id\n1\nx\n")
+    loads.run(file, "--table", table, "--yes", "--schema", "id int", "--bad-rows", str(bad))
+    found = json.loads(bad.read_text())
+    assert found == {"source": file, "line": 3, "reason": "id is no int: x", "record": "x"}
