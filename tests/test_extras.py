@@ -54,7 +54,7 @@ IMPORTED_LATE = {
         *("other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "other_catalogs/stored_rows.py"),
         *(
             f"file_import/{name}.py"
-            for name in ("bad_rows", "column_types", "data_files", "fits", "load", "source_rows")
+            for name in ("bad_rows", "column_types", "data_files", "fits", "load", "source_rows", "table_columns")
         ),
         *(f"pyiceberg_v3/{name}.py" for name in ("commit", "manifest_io", "rows")),
     },

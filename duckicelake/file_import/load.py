@@ -12,14 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
 import duckdb
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, StringType
 
-from duckicelake.client.schema_text import parse_partition_fields, parse_sort_fields
 from duckicelake.errors import (
-    BadColumnError,
     BadInputError,
     BadSourceError,
     MissingTableError,
@@ -28,7 +23,7 @@ from duckicelake.errors import (
     PipelineError,
 )
 from duckicelake.file_import.bad_rows import BadRows, Check, build_good_rows, check_rows
-from duckicelake.file_import.column_types import build_schema, parse_schema, quote_name, to_duckdb_type, widen_type
+from duckicelake.file_import.column_types import parse_schema, quote_name, to_duckdb_type
 from duckicelake.file_import.data_files import (
     choose_folder,
     open_catalog,
@@ -40,6 +35,7 @@ from duckicelake.file_import.data_files import (
 )
 from duckicelake.file_import.source_files import InputFile, fetch_files, find_files
 from duckicelake.file_import.source_rows import FileGroup, find_columns, read_groups
+from duckicelake.file_import.table_columns import LoadColumns, choose_columns, join_columns, parse_layout
 from duckicelake.pipeline.destination import LoadRequest, Target
 from duckicelake.pipeline.epoch import SOURCE_KEY, Epoch, build_quarantine_epoch, count_rows, is_finished
 from duckicelake.pipeline.job import PipelineJob, run_job
@@ -125,15 +121,6 @@ class LoadWatcher:
         """Return if the plan may be carried out; raise otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """The columns of the table as they must be."""
-
-    fields: tuple[NestedField, ...]
-    new: Mapping[str, IcebergType]
-    widened: Mapping[str, IcebergType]
-
-
 def load_files(
     lake: Lake, request: FileLoad, watcher: LoadWatcher, *, files: Sequence[InputFile] | None = None
 ) -> LoadSummary:
@@ -216,7 +203,7 @@ def _open_load(request: FileLoad) -> Iterator[tuple[DuckDBPyConnection, Path]]:
 @dataclass(frozen=True, slots=True)
 class _Examined:
     groups: Sequence[FileGroup]
-    columns: _Columns
+    columns: LoadColumns
     check: Check
     plan: LoadPlan
     table: Table | None
@@ -249,8 +236,8 @@ class _Load:
         given = None if request.schema is None else parse_schema(request.schema)
         known = {one.name.lower(): one.field_type for one in (given.fields if given is not None else here.values())}
         self._watcher.say(f"finding columns of {len(found):,} files")
-        come = _join_columns(find_columns(self._duck, group, known) for group in groups)
-        columns = _decide_columns(request, table, come, given, is_text=kind in {"csv", "json"})
+        come = join_columns(find_columns(self._duck, group, known) for group in groups)
+        columns = choose_columns(request.load, table, come, given, is_text=kind in {"csv", "json"})
         if not columns.fields:
             raise BadSourceError(f"The files have no columns, so {target} can't be made: give --schema")
         self._watcher.say("checking rows")
@@ -341,13 +328,13 @@ class _Load:
             return epoch.done(self._lake.client, target)
         return None
 
-    def _begin(self, table: Table | None, target: Target, columns: _Columns) -> Transaction:
+    def _begin(self, table: Table | None, target: Target, columns: LoadColumns) -> Transaction:
         """Begin the transaction that makes the table, or changes its columns."""
         identifier = (*target.namespace, target.table)
         if table is None:
             self._lake.client.make_namespace(target.namespace)
             schema = Schema(*columns.fields)
-            spec, order = _parse_layout(target, schema)
+            spec, order = parse_layout(target, schema)
             with translate_errors():
                 return self._catalog.create_table_transaction(identifier, schema, partition_spec=spec, sort_order=order)
         transaction = table.transaction()
@@ -366,7 +353,7 @@ class _Load:
         if done is not None:
             return done
         self._watcher.say(f"keeping {bad_rows.count:,} bad rows in {quarantine}")
-        columns = _Columns(bad_rows.SCHEMA.fields, {}, {})
+        columns = LoadColumns(bad_rows.SCHEMA.fields, {}, {})
         table = self._load_table(quarantine)
         transaction = self._begin(table, quarantine, columns)
         rows = bad_rows.select(aside.run_id, aside.number)
@@ -388,78 +375,6 @@ def _build_rows(groups: Sequence[FileGroup], schema: Schema) -> str:
         f"CAST(NULL AS {to_duckdb_type(one.field_type)}) AS {quote_name(one.name)}" for one in schema.fields
     )
     return f"SELECT {nulls} WHERE false"
-
-
-def _join_columns(found: Iterator[Mapping[str, IcebergType]]) -> dict[str, IcebergType]:
-    """Return the columns of groups by name, regardless of case; types that differ become the wider one, or text."""
-    joined: dict[str, tuple[str, IcebergType]] = {}
-    for columns in found:
-        for name, type_ in columns.items():
-            label, before = joined.get(name.lower(), (name, type_))
-            wide: IcebergType = before
-            if str(type_) != str(before):
-                numbers = {str(type_), str(before)}
-                if numbers <= {"int", "long", "float", "double"}:
-                    wide = DoubleType() if numbers & {"float", "double"} else LongType()
-                elif type_.is_primitive or before.is_primitive:
-                    wide = StringType()
-            joined[name.lower()] = (label, wide)
-    return dict(joined.values())
-
-
-def _decide_columns(
-    request: FileLoad, table: Table | None, come: Mapping[str, IcebergType], given: Schema | None, *, is_text: bool
-) -> _Columns:
-    """Decide what columns the table gets. Raises BadColumnError if --evolve strict forbids it, or none fits."""
-    wanted = {one.name: one.field_type for one in given.fields} if given is not None else dict(come)
-    if given is not None:
-        named = {name.lower() for name in wanted}
-        extra = [name for name in come if name.lower() not in named]
-        if extra:
-            raise BadColumnError(f"The files have columns that --schema lacks: {', '.join(extra)}")
-    if table is None:
-        fields = given.fields if given is not None else build_schema(wanted).fields
-        return _Columns(fields, wanted, {})
-    here = {one.name.lower(): one for one in table.schema().fields}
-    new = {name: type_ for name, type_ in wanted.items() if name.lower() not in here}
-    widened: dict[str, IcebergType] = {}
-    for name, type_ in wanted.items():
-        old = here.get(name.lower())
-        if old is not None and (given is not None or not is_text):
-            wide = widen_type(old.name, old.field_type, type_)
-            if wide is not None:
-                widened[old.name] = wide
-    if come and len(new) == len(wanted):
-        raise BadColumnError(
-            f"None of the files' columns is in {request.load.target}: they have {', '.join(list(wanted)[:10])}, "
-            f"the table has {', '.join(one.name for one in table.schema().fields)}; check --option sep=, or the header"
-        )
-    if (new or widened) and not request.load.may_change:
-        changes = [f"new {name} {type_}" for name, type_ in new.items()]
-        changes += [f"{name} to {type_}" for name, type_ in widened.items()]
-        raise BadColumnError(f"--evolve strict: {request.load.target} would need {', '.join(changes)}")
-    kept = [
-        NestedField(one.field_id, one.name, widened.get(one.name, one.field_type), required=one.required)
-        for one in table.schema().fields
-    ]
-    kept += [
-        NestedField(10_000 + number, name, type_, required=False) for number, (name, type_) in enumerate(new.items())
-    ]
-    return _Columns(tuple(kept), new, widened)
-
-
-def _parse_layout(target: Target, schema: Schema) -> tuple[PartitionSpec, SortOrder]:
-    """Parse --partition-by and --sort-by of a new table. Raises BadInputError."""
-    spec, order = UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER
-    as_json = schema.model_dump(by_alias=True, mode="json")
-    try:
-        if target.partition_by:
-            spec = PartitionSpec.model_validate(parse_partition_fields(target.partition_by, as_json))
-        if target.sort_by:
-            order = SortOrder.model_validate(parse_sort_fields(target.sort_by, as_json))
-    except ValueError as error:
-        raise BadInputError(f"Invalid --partition-by or --sort-by: {' '.join(str(error).split())[:300]}") from error
-    return spec, order
 
 
 def _check_no_view(lake: Lake, target: Target) -> None:
