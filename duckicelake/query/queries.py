@@ -76,6 +76,9 @@ _FOREIGN_FILE: Final = re.compile(r"\.(parquet|csv|tsv|json|ndjson|arrow|avro|xl
 _SALT_BYTES: Final = 32
 GRACE_SECONDS: Final = 2.0
 """How long a query may go on after its time, until its process is killed."""
+_SNAPSHOT_SETTINGS: Final[Mapping[str, Any]] = {"disabled_optimizers": "statistics_propagation"}
+"""DuckDB 1.5.5 plans a read of a snapshot by the statistics of the newest one: it loses and changes values of rows that
+have left the table since. Every query reads one snapshot, whatever is committed meanwhile."""
 _QUOTED_NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
 _FILE_NAME: Final = re.compile(r"[^\s'\"]*/[^'\"\n]*?\.(?:parquet|avro|puffin|json)")
 
@@ -384,7 +387,7 @@ def build_open_order(services: Services, *, is_restricted: bool) -> OpenOrder:
     attach = f"ATTACH {quote_literal(build_attach_source(url))} AS {LAKE} ({options})"
     key = (services.caller.principal.name, url, str(is_restricted))
     names: tuple[str, ...] = EXTENSIONS
-    settings: Mapping[str, Any] = RESTRICTED_SETTINGS if is_restricted else {}
+    settings = RESTRICTED_SETTINGS if is_restricted else _SNAPSHOT_SETTINGS
     if is_in_s3(services):
         find_vendor(services)
         names, settings = (*EXTENSIONS, "httpfs"), {**settings, **build_s3_settings(services)}

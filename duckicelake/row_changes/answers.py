@@ -25,7 +25,6 @@ from duckicelake.query.processes import Message, OpenOrder, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_s3, load_queried_table
 from duckicelake.query.registry import run_reported
-from duckicelake.query.restricted import RESTRICTED_SETTINGS
 from duckicelake.row_changes.position import RowChangePosition
 from duckicelake.row_changes.statements import (
     ChangeStep,
@@ -116,15 +115,13 @@ async def open_changes(
 
 
 def _build_opening(services: Services, change_id: UUID) -> OpenOrder:
-    """Build the order of a process that serves one answer, and goes by no statistics.
+    """Build the order of a process that serves one answer.
 
-    DuckDB 1.5.5 reads older snapshots with the statistics of the newest one, and so sorts other values than there are.
-    It also keeps the names of tables of inlined rows, and fails when a flush has dropped one.
+    DuckDB 1.5.5 keeps the names of tables of inlined rows, and fails when a flush has dropped one.
     """
     is_restricted = services.caller.principal.has_restrictions
     opening = build_open_order(services, is_restricted=is_restricted)
-    settings = {**RESTRICTED_SETTINGS, **opening.settings}
-    return replace(opening, key=(*opening.key, str(change_id)), settings=settings, worker=_WORKER)
+    return replace(opening, key=(*opening.key, str(change_id)), worker=_WORKER)
 
 
 def _begin(process: QueryProcess, message: dict[str, Any], seconds: float) -> Message:

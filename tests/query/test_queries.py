@@ -512,6 +512,19 @@ def days(lake: duckdb.DuckDBPyConnection) -> None:
         )
 
 
+def test_past_is_read_as_it_was_though_rows_have_left_since(lake: duckdb.DuckDBPyConnection, ask: Ask) -> None:
+    """DuckDB alone plans by the newest statistics, and reads 65,536 in place of 0."""
+    lake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    lake.execute("CREATE TABLE open.past AS SELECT i AS id, 'x' AS name FROM range(200) r(i)")
+    (before,) = lake.execute("SELECT max(snapshot_id) FROM lake.snapshots()").fetchone() or (0,)
+    lake.execute("DELETE FROM open.past WHERE id < 150")
+    lake.execute("CALL ducklake_rewrite_data_files('lake', 'past', schema => 'open', delete_threshold => 0)")
+    past = f"open.past AT (VERSION => {before})"
+    rows = read_rows(ask(f"SELECT id FROM {past} ORDER BY id, name"))
+    assert [row["id"] for row in rows] == list(range(200))
+    assert read_rows(ask(f"SELECT count(*) AS n FROM {past} WHERE id = 5")) == [{"n": 1}]
+
+
 @pytest.mark.usefixtures("days")
 @pytest.mark.parametrize(
     ("sql", "files", "where"),
