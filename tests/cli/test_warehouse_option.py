@@ -20,8 +20,8 @@ from tests.conftest import new_duckdb
 from tests.server.test_warehouses import Site, site_of
 from tests.support.servers import Serve
 
-ON_THE_FIRST_ALONE = {"config", "init", "serve", "import-lake", "grants", "rotate-secrets", "export", "apply"}
-"""Commands with --lake that work on the server's own lake; groups by their first word."""
+ON_THE_FIRST_ALONE = {"config", "init", "serve", "import-lake", "grants", "rotate-secrets", "export", "apply", "work"}
+"""Commands with --lake that work on the server's own lake, or on all; groups by their first word."""
 GROUPS_ON_THE_FIRST = {"warehouse", "storage-profile", "principal", "group", "role", "issuer"}
 Run = Callable[..., Any]
 

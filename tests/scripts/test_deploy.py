@@ -18,7 +18,7 @@ from tests.support.documents import PAGES, ROOT
 
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "chart" / "duckicelake"
-SETTINGS = {PREFIX + name.upper() for name in Settings.model_fields}
+SETTINGS = {PREFIX + name.upper() for name in Settings.model_fields} | {PREFIX + "DATABASE_URL_FILE"}
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 INSTALL = (DEPLOY / "image" / "install").read_text()
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()

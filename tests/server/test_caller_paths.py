@@ -52,6 +52,7 @@ UPDATES = {
 GIVEN: Mapping[str, str] = {
     f"POST {TABLE} .location": "within",
     f"POST {TABLE} .properties.*": "within",
+    "POST /v1/namespaces/{namespace}/materialized-views .properties.*": "within",
     f"POST {VIEW} .location": "within",
     f"POST {VIEW} .properties.*": "kept",
     f"POST {VIEW}/{{view}} .updates[].location": "within",
@@ -273,6 +274,9 @@ def build_requests(row: str, text: str) -> Iterator[tuple[str, Json]]:
         yield path, {"table-changes": [change]}
     elif row == f"POST {TABLE} .properties.*":
         yield from ((path, table | {"properties": {name: text}}) for name in WRITE_FOLDERS)
+    elif row.startswith("POST /v1/namespaces/{namespace}/materialized-views"):
+        view = {"name": "x", "query": "SELECT 1 AS id"}
+        yield from ((path, view | {"properties": {name: text}}) for name in WRITE_FOLDERS)
     elif field == "database-url":
         yield (
             path,

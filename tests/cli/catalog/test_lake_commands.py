@@ -22,7 +22,7 @@ __all__ = ["live", "shared_lake"]
 _numbers = count(1)
 ON_THE_LAKE_ALONE = {
     *("serve", "init", "info", "config", "adopt", "migrate", "grants", "constraints"),
-    *("rotate-secrets", "import-lake", "delta", "lineage", "publish", "unpublish"),
+    *("rotate-secrets", "import-lake", "delta", "lineage", "publish", "unpublish", "work"),
 }
 """What no route does, by its first word."""
 
