@@ -65,8 +65,9 @@ def running_lake(
 
 
 def own_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with these settings alone. The lake keeps itself only where they say so."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DUCKICELAKE_")}
-    return inherited | dict(settings)
+    return inherited | {"DUCKICELAKE_UPKEEP_WORKERS": "0"} | dict(settings)
 
 
 def start(folder: Path, log: Path, environment: Mapping[str, str], program: str = PROGRAM) -> subprocess.Popen[bytes]:

@@ -37,7 +37,7 @@ SECONDS = 120
 def environment(**settings: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DUCKICELAKE_")}
     paths = [str(ROOT), *filter(None, [inherited.get("PYTHONPATH")])]
-    return inherited | {"PYTHONPATH": os.pathsep.join(paths)} | settings
+    return inherited | {"PYTHONPATH": os.pathsep.join(paths), "DUCKICELAKE_UPKEEP_WORKERS": "0"} | settings
 
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:

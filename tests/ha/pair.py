@@ -98,11 +98,14 @@ class Server:
     def start(self, *arguments: str) -> None:
         self.starts += 1
         paths = {"PYTHONPATH": str(self.source)}
+        inherited = environment(**self.settings)
+        if self.source != ROOT:  # an older version doesn't know this setting
+            inherited.pop("DUCKICELAKE_UPKEEP_WORKERS")
         with self.log.open("wb") as stream:
             self.process = subprocess.Popen(
                 [*COMMAND, "serve", "--lake", str(self.folder / "lake"), "--port", str(self.port), *arguments],
                 cwd=self.folder,
-                env=environment(**self.settings) | paths,
+                env=inherited | paths,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
