@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Self
@@ -22,7 +22,7 @@ from duckicelake.client.lineage import LineageDirection, LineageInfo
 from duckicelake.client.models import CatalogObject, FoundName, Json, ObjectKind, TableInfo, TableSize, ViewInfo
 from duckicelake.client.operations import CallerInfo, DroppedInfo, UndropInfo
 from duckicelake.client.query_result import PlanInfo, QueryInfo, QueryPage, QueryResult
-from duckicelake.client.upkeep import AuditRecord, CheckResult, OrphanInfos, UpkeepInfo
+from duckicelake.client.upkeep import AuditRecord, CheckReport, CheckResult, OrphanInfos, UpkeepInfo
 
 
 def connect_async(uri: str | None = None, **options: Any) -> AsyncLake:
