@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.console.command import DATA, JsonOption
 from duckicelake.cli.console.terminal import format_count, print_json, print_rows
+from duckicelake.errors import BadInputError, MissingRequirementError
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
     from duckicelake.file_import.load import FileLoad, LoadPlan, LoadSummary, LoadWatcher
 
 app: Final = typer.Typer()
+_EVOLVE: Final = ("add", "strict")
 _LOAD_EXAMPLES: Final = (
     "duckicelake load flights.csv --table air.flights --partition-by 'month(time_hour)'",
     "duckicelake load 's3://bucket/day=*/*.parquet' --table air.flights --run-id flights-2026-11 --yes",
@@ -68,10 +72,8 @@ def load(
     """
     from uuid import uuid4
 
-    from duckicelake.file_import.requests import build_file_load, import_load
-
-    module = import_load()
-    request = build_file_load(
+    module = _import_load()
+    request = _build_request(
         files,
         table,
         mode=mode,
@@ -144,3 +146,43 @@ def _print_summary(summary: LoadSummary) -> None:
 
 
 add_catalog_command(app, load, *_LOAD_EXAMPLES, panel=DATA)
+
+
+def _import_load() -> Any:
+    """Import what loads files. Raises MissingRequirementError without PyIceberg."""
+    try:
+        return import_module("duckicelake.file_import.load")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in {"pyiceberg", "pyarrow"}:
+            raise
+        raise MissingRequirementError("Loading files needs PyIceberg: pip install 'duckicelake[pyiceberg]'") from error
+
+
+def _build_request(
+    files: Sequence[str],
+    table: str,
+    *,
+    mode: str,
+    evolve: str,
+    layout: tuple[str | None, str | None],
+    quarantine: str | None,
+    options: Sequence[str],
+    **given: Any,
+) -> FileLoad:
+    """Build the request. Raises BadInputError for an option that can't be."""
+    from duckicelake.file_import.load import FileLoad
+    from duckicelake.pipeline.destination import Target, build_load_request
+    from duckicelake.pipeline.sources import parse_pairs
+    from duckicelake.rest.names import parse_table
+
+    if evolve not in _EVOLVE:
+        raise BadInputError(f"Invalid --evolve {evolve!r}: expected add or strict")
+    if mode == "merge":
+        raise BadInputError("--mode merge needs Spark: use duckicelake pipeline ingest --mode merge --key …")
+    load = build_load_request(
+        Target(*parse_table(table), *layout),
+        mode,
+        may_change=evolve == "add",
+        quarantine=None if quarantine is None else Target(*parse_table(quarantine)),
+    )
+    return FileLoad(tuple(files), load, options=parse_pairs("--option", options, "sep=;"), **given)

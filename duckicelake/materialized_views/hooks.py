@@ -9,5 +9,5 @@ FEATURE: Final = Feature(
     needs=("query",),
     routes="duckicelake.materialized_views.routes:ROUTES",
     commands="duckicelake.materialized_views.commands:app",
-    upkeep_source="duckicelake.materialized_views.upkeep:UPKEEP_SOURCE",
+    upkeep_source="duckicelake.materialized_views.refreshes:UPKEEP_SOURCE",
 )

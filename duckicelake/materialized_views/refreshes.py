@@ -1,7 +1,7 @@
 """Refresh materialized views: read all sources at one snapshot, write what is new, record both in one transaction."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +17,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload
 from duckicelake.catalog.table.load import follow, load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
+from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
 from duckicelake.errors import (
     CatalogError,
     ConflictError,
@@ -40,6 +41,8 @@ from duckicelake.lake.model import LakeChange
 from duckicelake.lake.side_tables import principals
 from duckicelake.lake.writer.groups import write_change_set
 from duckicelake.lake.writer.tables import allow_write
+from duckicelake.maintenance.policy import parse_policy
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.materialized_views import view_rows
 from duckicelake.materialized_views.contents import (
     HOLE,
@@ -66,6 +69,13 @@ from duckicelake.query.reach import load_queried_table
 from duckicelake.query.service import find_limits
 from duckicelake.sql_dialects.placeholders import DUCKDB, format_type_name
 
+KIND: Final = "refresh"
+CHANGE_SECONDS: Final = 5.0
+"""For which a change of a source waits for others, so that one refresh takes all in."""
+FAILURE_SECONDS: Final = 300.0
+"""After which a refresh that failed is tried again."""
+_MAX_SNAPSHOTS: Final = 1000
+"""Snapshots that are looked through again and again for changes of a source."""
 REFRESH_SECONDS: Final = 3600.0
 """For which one refresh may compute."""
 SOURCE_SNAPSHOT: Final = "ducklake.source-snapshot"
@@ -355,3 +365,25 @@ def check_columns(found: Schema, schema: Schema) -> None:
 
 def _read_changes(cursor: Transaction, table_id: int, after: int, upto: int) -> tuple[LakeChange, ...]:
     return native.read_changes(cursor, table_id, after, upto) if upto > after else ()
+
+
+def find_due(services: Services) -> Sequence[UpkeepTask]:
+    """Find the views that are to be refreshed now, and say why."""
+    with services.database.statement() as cursor:
+        due = view_rows.read_due(cursor, CHANGE_SECONDS, FAILURE_SECONDS)
+        view_rows.skip_unchanged(cursor, _MAX_SNAPSHOTS)
+    policy = parse_policy({})
+    return [UpkeepTask(KIND, namespace, name, why, policy, 0) for namespace, name, why in due]
+
+
+def run_refresh(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
+    """Run the refresh of a task; raises what `refresh_view` does, and TaskStoppedError."""
+    control.check()
+    limits = QueryLimits(1, control.memory_bytes, control.scratch_bytes, REFRESH_SECONDS, 0)
+    view = refresh_view(services, task.namespace, task.table, limits=limits, check=control.check)
+    last = view.last
+    counts = {"rows written": last.rows_written}
+    return TaskOutcome("unchanged" if last.mode == "unchanged" else "done", f"{last.mode}: {last.reason}", (), counts)
+
+
+UPKEEP_SOURCE: Final = UpkeepSource({KIND: "duckicelake.materialized_views.refreshes:run_refresh"}, find_due)

@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from duckicelake.errors import InvalidRequestError
-
 _POSITION: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
 
 
@@ -37,11 +35,3 @@ def find_position(text: str) -> RowChangePosition | None:
     """Find the position that a text writes; None for a text that is none, as a number, a time or a branch."""
     found = _POSITION.fullmatch(text)
     return None if found is None else RowChangePosition(*map(int, found.groups()))
-
-
-def parse_position(text: str) -> RowChangePosition:
-    """Parse a position. Raises InvalidRequestError."""
-    found = find_position(text)
-    if found is None:
-        raise InvalidRequestError(f"Invalid position {text!r}: expected <snapshot>.<rows>.<ordinal>, as 18.2500.4")
-    return found

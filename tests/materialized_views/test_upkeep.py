@@ -13,7 +13,7 @@ from duckicelake.catalog.jobs import list_jobs
 from duckicelake.changelog.writer import write_all_changes
 from duckicelake.errors import InvalidRequestError, TaskStoppedError
 from duckicelake.lineage.events.generator import EventGenerator, parse_source_uuids
-from duckicelake.materialized_views import contents, upkeep
+from duckicelake.materialized_views import contents, refreshes
 from duckicelake.materialized_views.contents import ContentProcess
 from duckicelake.materialized_views.view_rows import Schedule
 from duckicelake.materialized_views.views import schedule_view
@@ -41,7 +41,7 @@ class Control:
 
 @pytest.fixture
 def views(views: Views, monkeypatch: pytest.MonkeyPatch) -> Views:
-    monkeypatch.setattr(upkeep, "CHANGE_SECONDS", 0.0)
+    monkeypatch.setattr(refreshes, "CHANGE_SECONDS", 0.0)
     views.lake.run("CREATE TABLE t (k INT)", "INSERT INTO t VALUES (1)", "CREATE TABLE u (k INT)")
     views.create("mv", "SELECT k FROM {t}")
     return views
@@ -57,27 +57,27 @@ def age(views: Views, column: str, seconds: int) -> None:
 
 
 def test_view_is_due_by_its_schedule(views: Views) -> None:
-    assert not upkeep.find_due(views.services)
+    assert not refreshes.find_due(views.services)
     schedule(views, 3600)
-    assert not upkeep.find_due(views.services)
+    assert not refreshes.find_due(views.services)
     age(views, "refreshed", 3700)
-    (task,) = upkeep.find_due(views.services)
+    (task,) = refreshes.find_due(views.services)
     assert (task.kind, task.table, task.why) == ("refresh", "mv", "it is refreshed every 3600 s")
     schedule(views)
-    assert not upkeep.find_due(views.services)
+    assert not refreshes.find_due(views.services)
 
 
 def test_view_is_due_once_a_source_has_changed(views: Views, tmp_path: Path) -> None:
     schedule(views, on_change=True)
     views.lake.run("INSERT INTO u VALUES (1)")
-    assert not upkeep.find_due(views.services)
+    assert not refreshes.find_due(views.services)
     views.lake.run("INSERT INTO t VALUES (2)")
-    (task,) = upkeep.find_due(views.services)
-    outcome = upkeep.run_refresh(views.services, task, Control(tmp_path))
+    (task,) = refreshes.find_due(views.services)
+    outcome = refreshes.run_refresh(views.services, task, Control(tmp_path))
     assert (outcome.result, outcome.counts) == ("done", {"rows written": 1})
-    assert not upkeep.find_due(views.services)
+    assert not refreshes.find_due(views.services)
     views.lake.run("CALL ducklake_flush_inlined_data('lake')")
-    assert not upkeep.find_due(views.services)
+    assert not refreshes.find_due(views.services)
 
 
 def test_worker_refreshes_what_is_due_and_the_queue_says_so(views: Views) -> None:
@@ -94,21 +94,21 @@ def test_worker_refreshes_what_is_due_and_the_queue_says_so(views: Views) -> Non
 
 
 def test_changes_wait_for_others(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "CHANGE_SECONDS", 3600.0)
+    monkeypatch.setattr(refreshes, "CHANGE_SECONDS", 3600.0)
     schedule(views, on_change=True)
     views.lake.run("INSERT INTO t VALUES (2)")
-    assert not upkeep.find_due(views.services)
+    assert not refreshes.find_due(views.services)
 
 
 def test_refresh_that_failed_is_left_alone_for_a_while(views: Views, tmp_path: Path) -> None:
     schedule(views, on_change=True)
     views.lake.run("ALTER TABLE t RENAME COLUMN k TO l")
-    (task,) = upkeep.find_due(views.services)
+    (task,) = refreshes.find_due(views.services)
     with pytest.raises(InvalidRequestError):
-        upkeep.run_refresh(views.services, task, Control(tmp_path))
-    assert not upkeep.find_due(views.services)
+        refreshes.run_refresh(views.services, task, Control(tmp_path))
+    assert not refreshes.find_due(views.services)
     age(views, "failed_at", 400)
-    assert upkeep.find_due(views.services)
+    assert refreshes.find_due(views.services)
 
 
 def test_task_that_is_stopped_goes_on_later(views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,27 +124,27 @@ def test_task_that_is_stopped_goes_on_later(views: Views, tmp_path: Path, monkey
         return describe(self, tree)
 
     monkeypatch.setattr(ContentProcess, "describe", stop)
-    (task,) = upkeep.find_due(views.services)
+    (task,) = refreshes.find_due(views.services)
     with pytest.raises(TaskStoppedError, match="the worker stops"):
-        upkeep.run_refresh(views.services, task, control)
+        refreshes.run_refresh(views.services, task, control)
     monkeypatch.undo()
     assert views.find("mv").error is None
-    upkeep.run_refresh(views.services, task, Control(tmp_path))
+    refreshes.run_refresh(views.services, task, Control(tmp_path))
     views.assert_exact("mv", "SELECT k FROM {t}")
 
 
 def test_views_that_nothing_concerns_do_not_fall_behind(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "_MAX_SNAPSHOTS", 3)
+    monkeypatch.setattr(refreshes, "_MAX_SNAPSHOTS", 3)
     schedule(views, on_change=True)
     before = views.find("mv").last.snapshot_id
     for number in range(5):
         views.lake.run(f"INSERT INTO u VALUES ({number})")
-    upkeep.find_due(views.services)
+    refreshes.find_due(views.services)
     after = views.find("mv").last.snapshot_id
     assert after == before + 6  # its own, and five of `u`
     for number in range(5):
         views.lake.run(f"INSERT INTO t VALUES ({number})")
-    assert upkeep.find_due(views.services)
+    assert refreshes.find_due(views.services)
     assert views.find("mv").last.snapshot_id == after
     views.refresh("mv")
     views.assert_exact("mv", "SELECT k FROM {t}")
