@@ -4,10 +4,13 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from duckicelake.features.registry import FEATURES
 
 PACKAGE = Path(__file__).parents[1] / "duckicelake"
 
@@ -347,6 +350,20 @@ def test_cycle_of_folders_is_noticed(tmp_path: Path, back: str) -> None:
         path.write_text(source)
     inner = {"duckicelake.b.inner"} if "inner" in back else set()
     assert folder_cycles(package) == [{"duckicelake.a", "duckicelake.b"} | inner]
+
+
+def test_feature_needs_each_feature_that_it_imports() -> None:
+    needs = {name: set(import_module(f"duckicelake.{name}.hooks").FEATURE.needs) for name in FEATURES}
+    assert {name: features_imported_by(name) for name in FEATURES} == needs
+
+
+def features_imported_by(feature: str) -> set[str]:
+    names = {name for path in MODULES if part_of(path) == feature for name in imported(path)}
+    return {
+        other
+        for other in FEATURES
+        if other != feature and any(is_below(name, f"duckicelake.{other}") for name in names)
+    }
 
 
 def test_modules_use_only_libraries_of_their_part() -> None:

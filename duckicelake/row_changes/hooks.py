@@ -5,5 +5,8 @@ from typing import Final
 from duckicelake.features.registry import Feature
 
 FEATURE: Final = Feature(
-    "row_changes", routes="duckicelake.row_changes.routes:ROUTES", commands="duckicelake.row_changes.commands:app"
+    "row_changes",
+    needs=("query",),
+    routes="duckicelake.row_changes.routes:ROUTES",
+    commands="duckicelake.row_changes.commands:app",
 )

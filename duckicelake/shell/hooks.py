@@ -4,4 +4,4 @@ from typing import Final
 
 from duckicelake.features.registry import Feature
 
-FEATURE: Final = Feature("shell", commands="duckicelake.shell.commands:app")
+FEATURE: Final = Feature("shell", needs=("query",), commands="duckicelake.shell.commands:app")
