@@ -57,6 +57,9 @@ JOB_KINDS: Final = (
     "remove-orphans",
 )
 """All kinds of jobs, in the order in which those of one table run."""
+OPT_IN_KINDS: Final = frozenset({"expire", "remove-orphans"})
+"""Kinds that delete for ever: workers do them only where a policy that was set, or a request, names them."""
+_ORPHANS_ENABLED: Final = "maintenance.orphans.enabled"
 _QUIET_PATTERN: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\s*-\s*([01]\d|2[0-3]):([0-5]\d)(?:\s+(\S+))?")
 _DAY_MINUTES: Final = 24 * 60
 
@@ -87,7 +90,8 @@ class MaintenancePolicy:
     """Ages are milliseconds, sizes bytes. docs/pipeline.md says what each means, under the name of its property.
 
     shares_files: with another table, so that only the catalog knows which may be deleted. automatic: kinds of tasks
-    that the lake's own workers do. quiet: when they do none.
+    that the lake's own workers do. chosen: those of OPT_IN_KINDS for which a policy was set; no default asks for them.
+    quiet: when workers do nothing.
     """
 
     enabled: bool
@@ -111,6 +115,7 @@ class MaintenancePolicy:
     orphan_age: int
     orphans_every: int
     automatic: frozenset[str] = frozenset()
+    chosen: frozenset[str] = frozenset()
     quiet: QuietHours | None = None
 
 
@@ -148,6 +153,9 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
 
     asks_for_expiry = any(properties.get(name) for name in (MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, _EXPIRY_OPTION))
     shares_files = properties.get(GC_ENABLED) == _SHARED_PROPERTY
+    automatic = value(AUTOMATIC, _parse_kinds, frozenset[str](), f"none, or kinds of {', '.join(JOB_KINDS)}")
+    expires = flag("maintenance.expire.enabled", asks_for_expiry)
+    orphans = flag(_ORPHANS_ENABLED, True)
     ducklakes = value(
         _EXPIRY_OPTION, _parse_interval, 0, "an interval as `7 days` or `1 month 12 hours`, without fractions"
     )
@@ -163,24 +171,31 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
         unsorted_share=share("maintenance.sort.min-share", 0.2),
         excess_deletes=number("maintenance.delete-files.min-excess", 10),
         small_manifests=number("maintenance.manifests.min-small", 50),
-        expires=flag("maintenance.expire.enabled", asks_for_expiry) and (shares_files or flag(GC_ENABLED, True)),
+        expires=expires and (shares_files or flag(GC_ENABLED, True)),
         snapshot_age=max(number(MAX_SNAPSHOT_AGE_MS, ducklakes or 5 * DAY_MS), ducklakes),
         snapshots_kept=number(MIN_SNAPSHOTS_TO_KEEP, 1),
         shares_files=shares_files,
         statistics=flag("maintenance.statistics.enabled", True),
         statistics_age=age("maintenance.statistics.every", 7 * DAY_MS),
-        orphans=flag("maintenance.orphans.enabled", True) and not shares_files and flag(GC_ENABLED, True),
+        orphans=orphans and not shares_files and flag(GC_ENABLED, True),
         orphan_age=value(
             "maintenance.orphans.older-than", _parse_long_age, 3 * DAY_MS, "an age of an hour or more, as 3d"
         ),
         orphans_every=age("maintenance.orphans.every", 7 * DAY_MS),
-        automatic=value(AUTOMATIC, _parse_kinds, frozenset(), f"none, or kinds of {', '.join(JOB_KINDS)}"),
+        automatic=automatic,
+        chosen=_find_chosen(automatic, expires=expires, orphans=orphans and _ORPHANS_ENABLED in properties),
         quiet=value(QUIET_HOURS, parse_quiet_hours, None, "hours as 22:00-06:00 Europe/Berlin"),
     )
     for name in sorted(properties):
         if name.startswith("maintenance.") and name not in known:
             raise BadInputError(f"there is no property {name}{_find_nearest(name, known)}")
     return policy
+
+
+def _find_chosen(automatic: frozenset[str], *, expires: bool, orphans: bool) -> frozenset[str]:
+    """Find the kinds of OPT_IN_KINDS that policies name."""
+    asked = {"expire": expires, "remove-orphans": orphans}
+    return (automatic & OPT_IN_KINDS) | {kind for kind, is_asked in asked.items() if is_asked}
 
 
 def parse_quiet_hours(text: str) -> QuietHours | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from duckicelake.maintenance.policy import MaintenancePolicy
+from duckicelake.maintenance.policy import OPT_IN_KINDS, MaintenancePolicy
 from duckicelake.rest.names import format_name
 
 _FILE_BYTES: Final = 4 * 1024 * 1024
@@ -76,6 +76,11 @@ class UpkeepTask:
     def is_the_catalogs(self) -> bool:
         """Whether the catalog does it itself, also for Spark's pipeline."""
         return self.kind == "flush" or (self.kind == "expire" and self.policy.shares_files)
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether a request for all that is due has it done: what deletes for ever needs a policy that was set."""
+        return self.kind not in OPT_IN_KINDS or self.kind in self.policy.chosen
 
     def __str__(self) -> str:
         return f"{self.kind} {format_name(self.namespace, self.table)}: {self.why}"

@@ -69,7 +69,8 @@ def run(
 ) -> None:
     """Let the lake's workers do what tables need now, whatever it does by itself, and wait for them.
 
-    Exits with 1 if a task is blocked or has failed. Ctrl-C ends the wait, not the tasks.
+    Snapshots expire and orphans are removed only where a policy says so; orphans also by --only. Exits with 1 if a task
+    is blocked or has failed. Ctrl-C ends the wait, not the tasks.
     """
     query = _build_query(lake, what)
     body: dict[str, Any] = {"kinds": list(only or ())}
@@ -287,7 +288,7 @@ def _describe_planned(job: Mapping[str, Any]) -> tuple[str, ...]:
 
     estimate = job["estimate"]
     read, size = f"{estimate['files-read']:,}", format_size(estimate["bytes-read"])
-    by_itself = "yes" if job["is-automatic"] else "no"
+    by_itself = "yes" if job["is-automatic"] else "no" if job["is-chosen"] else f"no; by --only {job['kind']}"
     speedup = f"{estimate['scan-speedup']:.1f} times as fast"
     return job["kind"], _name(job), read, size, f"{estimate['files-saved']:,}", speedup, by_itself, job["why"]
 

@@ -54,11 +54,14 @@ def plan_lake(services: Services, pause_seconds: float, *, is_forced: bool = Fal
 def request_tasks(
     services: Services, namespace: Namespace | None, table: str | None, kinds: Collection[str]
 ) -> Sequence[DueTask]:
-    """Put what tables need now into the queue, whatever they do by themselves, and return it. BadInputError."""
+    """Put what tables need now into the queue, whatever they do by themselves, and return it. BadInputError.
+
+    kinds: only these; none given: all, but those that delete for ever only where a policy asks for them.
+    """
     with services.database.statement() as cursor:
         now_ms = queue.read_clock(cursor)
     found = [item for item in find_due(services, now_ms, namespace, table, kinds) if item.problem is None]
-    found = [item for item in found if item.task.kind in list_kinds()]
+    found = [item for item in found if item.task.kind in list_kinds() and (kinds or item.task.is_chosen)]
     if found:
         with services.database.transaction() as cursor:
             queue.enqueue(cursor, found, requested_by=services.caller.principal.name)

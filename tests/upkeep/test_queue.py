@@ -121,6 +121,22 @@ def test_new_lake_flushes_and_compacts_alone_and_one_from_before_does_nothing(em
             assert queue.read_policies(cursor) == {}
 
 
+def test_what_deletes_for_ever_is_done_only_where_it_is_named(lake: Client) -> None:
+    services = lake.services
+
+    def ask(*kinds: str, **policies: str) -> set[str]:
+        set_policies(services, {"maintenance.flush.min-rows": "3", **policies})
+        return {item.task.kind for item in request_tasks(services, None, None, kinds)}
+
+    assert ask() == {"flush"}, "as lakes of before, which have no policy at all"
+    assert ask("expire") == set(), "no policy says how long snapshots are kept"
+    assert ask("remove-orphans") == {"remove-orphans"}
+    assert ask(**{"maintenance.orphans.older-than": "7d"}) == {"flush"}
+    assert ask(**{"maintenance.orphans.enabled": "true"}) == {"flush", "remove-orphans"}
+    assert ask(**{AUTOMATIC: "remove-orphans"}) == {"flush", "remove-orphans"}
+    assert ask(**{AUTOMATIC: "remove-orphans", "maintenance.orphans.enabled": "false"}) == {"flush"}
+
+
 def test_two_workers_never_do_one_table_at_once(lake: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     under_way, most = [], []
     lock = threading.Lock()

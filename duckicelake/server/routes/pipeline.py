@@ -141,7 +141,9 @@ class EstimateAnswer(SpecModel):
 class PlannedJobAnswer(SpecModel):
     """A job that a table needs now. kind: as `duckicelake pipeline maintain --only` has it. why: what makes it due.
 
-    is_automatic: whether the lake does it by itself, by its policy `maintenance.automatic`.
+    is_automatic: whether the lake does it by itself, by its policy `maintenance.automatic`. is_chosen: whether a
+    request for all that is due has it done; expiry and the removal of orphans need a policy that was set, or their
+    name.
     """
 
     namespace: tuple[str, ...]
@@ -150,6 +152,7 @@ class PlannedJobAnswer(SpecModel):
     why: str
     estimate: EstimateAnswer
     is_automatic: bool
+    is_chosen: bool
 
 
 class PlanAnswer(SpecModel):
@@ -182,6 +185,7 @@ def plan_maintenance(
             why=job.why,
             estimate=EstimateAnswer.model_validate(job.estimate.to_json()),
             is_automatic=job.kind in job.policy.automatic,
+            is_chosen=job.is_chosen,
         )
         for job in plan.jobs
     )

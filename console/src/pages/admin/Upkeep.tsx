@@ -67,6 +67,11 @@ export function Upkeep() {
   );
 }
 
+/** Whether the lake does a job by itself, or on request; what deletes for ever has to be named. */
+function formatDecision(job: PlannedJob): string {
+  return job["is-automatic"] ? "yes" : job["is-chosen"] ? "no" : "no, and only where it is named";
+}
+
 /** What maintenance would do now, why, and by which command. */
 function Plan() {
   const warehouse = useWarehouse();
@@ -81,7 +86,7 @@ function Plan() {
     { name: "Why", show: ({ why }) => <div className="wide-text">{why}</div> },
     { name: "Reads", kind: "number", show: ({ estimate }) => formatBytes(estimate["bytes-read"]) },
     { name: "Files saved", kind: "number", show: ({ estimate }) => formatCount(estimate["files-saved"]) },
-    { name: "By itself", show: (job) => <span className="tag">{job["is-automatic"] ? "yes" : "no"}</span> },
+    { name: "By itself", show: (job) => <span className="tag">{formatDecision(job)}</span> },
     {
       name: "Command",
       kind: "hidden",
