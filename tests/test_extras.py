@@ -51,6 +51,7 @@ IMPORTED_LATE = {
     },
     "pyiceberg": {
         *("other_catalogs/comparison.py", "other_catalogs/pyiceberg_source.py", "pipeline/sensor_bench.py"),
+        "other_catalogs/hive_source.py",
         *("other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "other_catalogs/stored_rows.py"),
         *(
             f"file_import/{name}.py"

@@ -1,13 +1,14 @@
 """Compare a table in its source and in the lake: metadata, and rows by PyIceberg, which reads files by itself."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from duckicelake.client.lake import Lake
 from duckicelake.client.models import Json, ObjectKind
 from duckicelake.errors import MissingRequirementError, PipelineError
-from duckicelake.other_catalogs.source import CatalogSource, Options
+from duckicelake.other_catalogs.source import CatalogSource, CatalogTable, Options
 from duckicelake.rest.names import parse_table
 
 if TYPE_CHECKING:
@@ -56,8 +57,12 @@ class Outcome:
         return self.state not in _BAD_STATES
 
 
-def compare_tables(theirs: Json, ours: Json | None) -> tuple[State | None, str]:
-    """Say how a source's table stands to the lake's of the same name, and why; None: the lake has none."""
+def compare_tables(theirs: Json, ours: Json | None, is_as_registered: Callable[[], bool]) -> tuple[State | None, str]:
+    """Say how a source's table stands to the lake's of the same name, and why; None: the lake has none.
+
+    is_as_registered: returns whether the lake's table wasn't changed since it was registered. It is asked only where
+    the source lacks snapshots of the lake's: then it has expired them. Nessie keeps the current one alone.
+    """
     if ours is None:
         return None, ""
     if theirs["table-uuid"] != ours["table-uuid"]:
@@ -66,9 +71,9 @@ def compare_tables(theirs: Json, ours: Json | None) -> tuple[State | None, str]:
     if copied is not None:
         return _compare_copy(theirs, ours, copied)
     here, there = _snapshot_ids(ours), _snapshot_ids(theirs)
-    if here - there:
+    if here - there and not is_as_registered():
         return "diverged", f"snapshots here that the source lacks: {len(here - there)}"
-    if there - here or _refs(ours) != _refs(theirs):
+    if here != there or _refs(ours) != _refs(theirs):
         return "behind", f"newer snapshots in the source: {len(there - here)}; --update brings them"
     difference = find_difference(theirs, ours)
     return ("behind", f"{difference}; --update brings it") if difference else ("there", "")
@@ -133,7 +138,6 @@ def count_beside(outcomes: Iterable[Outcome], source: CatalogSource, lake: Lake,
     """
     try:
         from pyiceberg.catalog.rest import RestCatalog
-        from pyiceberg.table import StaticTable
     except ModuleNotFoundError as error:
         raise MissingRequirementError("--count-rows needs PyIceberg: pip install 'duckicelake[pyiceberg]'") from error
     stored = {key: value for key, value in options.items() if key not in _NOT_OF_FILES}
@@ -144,9 +148,8 @@ def count_beside(outcomes: Iterable[Outcome], source: CatalogSource, lake: Lake,
             continue
         name = parse_table(outcome.name)
         try:
-            location = source.load_table(*name).metadata_location
-            there = _count(StaticTable.from_metadata(location, stored), "the source")
-            here = _count(ours.load_table((*name[0], name[1])), "the lake")
+            there = _count(partial(_open_static, source.load_table(*name), stored), "the source")
+            here = _count(partial(ours.load_table, (*name[0], name[1])), "the lake")
         except PipelineError as error:
             yield replace(outcome, detail=f"rows weren't counted: {error}")
             continue
@@ -156,8 +159,14 @@ def count_beside(outcomes: Iterable[Outcome], source: CatalogSource, lake: Lake,
             yield replace(outcome, state="differs", detail=f"{here} rows here, {there} in the source")
 
 
-def _count(table: "Table", side: str) -> int:
+def _open_static(table: CatalogTable, stored: Options) -> "Table":
+    from pyiceberg.table import StaticTable
+
+    return StaticTable.from_metadata(table.metadata_location, {**table.store, **stored})
+
+
+def _count(load: "Callable[[], Table]", side: str) -> int:
     try:
-        return table.scan().count()
+        return load().scan().count()
     except Exception as error:
         raise PipelineError(f"PyIceberg can't read it from {side}: {type(error).__name__}: {error}") from error

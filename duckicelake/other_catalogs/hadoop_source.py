@@ -1,22 +1,19 @@
 """Hadoop catalogs: folders of namespaces and tables, without a server. HadoopTables.java says where things are."""
 
-import gzip
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import orjson
 from obstore.store import ObjectStore, from_url
 
 from duckicelake.client.models import Json
 from duckicelake.errors import BadInputError, CatalogUnreachableError, MissingTableError, PipelineError
-from duckicelake.other_catalogs.source import CatalogSource, CatalogTable, Options
+from duckicelake.other_catalogs.source import CatalogSource, CatalogTable, Options, parse_metadata
 from duckicelake.rest.names import Namespace, format_name
 
 _METADATA: Final = re.compile(r"v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
 """The file of a version, with either place of the codec that Java's TableMetadataParser reads."""
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 _PYICEBERG_NAMES: Final = {
     "endpoint": "s3.endpoint",
     "region": "s3.region",
@@ -59,7 +56,7 @@ class HadoopSource:
         path = "/".join((*namespace, name, "metadata", max(versions)[1]))
         with self._errors(path):
             data = bytes(self._store.get(path).bytes())
-            metadata = orjson.loads(gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data)
+            metadata = parse_metadata(data)
         return CatalogTable(f"{self._root}/{path}", metadata, self._files)
 
     def load_view(self, namespace: Namespace, name: str) -> Json:

@@ -1,4 +1,4 @@
-"""Catalogs that PyIceberg opens: Glue, Hive, JDBC, and whatever `.pyiceberg.yaml` names."""
+"""Catalogs that PyIceberg opens: Glue, JDBC, and whatever `.pyiceberg.yaml` names."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,19 +21,19 @@ class PyIcebergSource:
 
     def namespaces(self, parent: Namespace) -> Iterator[Namespace]:
         """Yield the direct children of a namespace; of (): the top level."""
-        with _errors():
+        with catalog_errors():
             found = self._catalog.list_namespaces(parent)
         depth = len(parent) + 1
         yield from sorted({tuple(levels) for levels in found if len(levels) == depth and tuple(levels)[:-1] == parent})
 
     def properties(self, namespace: Namespace) -> Mapping[str, str]:
         """Return the properties of a namespace."""
-        with _errors():
+        with catalog_errors():
             return {key: str(value) for key, value in self._catalog.load_namespace_properties(namespace).items()}
 
     def tables(self, namespace: Namespace) -> Iterator[str]:
         """Yield the names of a namespace's tables."""
-        with _errors():
+        with catalog_errors():
             found = self._catalog.list_tables(namespace)
         yield from (identifier[-1] for identifier in found)
 
@@ -43,7 +43,7 @@ class PyIcebergSource:
 
     def load_table(self, namespace: Namespace, name: str) -> CatalogTable:
         """Return a table as it is now."""
-        with _errors():
+        with catalog_errors():
             table = self._catalog.load_table((*namespace, name))
             metadata = orjson.loads(table.metadata.model_dump_json(by_alias=True))
             return CatalogTable(table.metadata_location, metadata, dict(table.io.properties))
@@ -58,7 +58,7 @@ class PyIcebergSource:
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def catalog_errors() -> Iterator[None]:
     """Raise PipelineError for whatever the catalog's own libraries raise, which are many."""
     try:
         yield
@@ -70,8 +70,13 @@ def _errors() -> Iterator[None]:
 
 def open_pyiceberg_source(options: Options) -> CatalogSource:
     """Open the catalog with the options; `catalog` is its name, in `.pyiceberg.yaml` or in the tables of JDBC."""
+    return PyIcebergSource(open_catalog(options))
+
+
+def open_catalog(options: Options) -> Any:
+    """Open a catalog of PyIceberg's. Raises CatalogUnreachableError."""
     given: dict[str, Any] = dict(options)
     try:
-        return PyIcebergSource(load_catalog(given.pop("catalog", None), **given))
+        return load_catalog(given.pop("catalog", None), **given)
     except Exception as error:
         raise CatalogUnreachableError(f"the catalog can't be opened: {type(error).__name__}: {error}") from error

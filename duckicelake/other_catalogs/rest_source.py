@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Final
+from urllib.parse import quote
 
 from duckicelake.client.models import Json
 from duckicelake.errors import BadInputError, PipelineError
@@ -103,3 +104,15 @@ def open_rest_source(options: Options) -> CatalogSource:
         ),
         {name: value for name, value in options.items() if name.startswith(_STORE)},
     )
+
+
+def open_nessie_source(options: Options) -> CatalogSource:
+    """Open what a branch or tag of Nessie has, that `ref` names; without it, the default branch.
+
+    Nessie takes the reference as a segment of the URI's path.
+    """
+    given = dict(options)
+    ref = given.pop("ref", "")
+    if ref:
+        given["uri"] = f"{given['uri'].rstrip('/').removesuffix('/v1')}/{quote(ref, safe='')}"
+    return open_rest_source(given)

@@ -1,11 +1,14 @@
 """Catalogs that tables can come from: what is asked of one, and how one is opened by its kind."""
 
+import gzip
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
+
+import orjson
 
 from duckicelake.client.models import Json
 from duckicelake.errors import BadInputError, MissingRequirementError
@@ -81,16 +84,22 @@ _KINDS: Final[Mapping[str, _SourceKind]] = {
     "rest": _SourceKind(_REST, {}),
     "polaris": _SourceKind(_REST, {"scope": "PRINCIPAL_ROLE:ALL"}, "/api/catalog", ("uri", "warehouse")),
     "lakekeeper": _SourceKind(_REST, {}, "/catalog", ("uri", "warehouse")),
-    "nessie": _SourceKind(_REST, {}, "/iceberg"),
+    "nessie": _SourceKind("duckicelake.other_catalogs.rest_source:open_nessie_source", {}, "/iceberg"),
     "unity": _SourceKind(_REST, {}, "/api/2.1/unity-catalog/iceberg-rest", ("uri", "warehouse")),
     "glue": _SourceKind(_PYICEBERG, {"type": "glue"}, needs=()),
-    "hive": _SourceKind(_PYICEBERG, {"type": "hive"}),
+    "hive": _SourceKind("duckicelake.other_catalogs.hive_source:open_hive_source", {}),
     "jdbc": _SourceKind(_PYICEBERG, {"type": "sql"}, needs=("uri", "catalog")),
     "pyiceberg": _SourceKind(_PYICEBERG, {}, needs=("catalog",)),
     "hadoop": _SourceKind("duckicelake.other_catalogs.hadoop_source:open_hadoop_source", {}, needs=("warehouse",)),
 }
 KINDS: Final = tuple(_KINDS)
-_EXTRAS: Final[Mapping[str, str]] = {"pyiceberg": "pyiceberg", "obstore": "s3"}
+_INSTALLS: Final[Mapping[str, str]] = {
+    "pyiceberg": "duckicelake[pyiceberg]",
+    "obstore": "duckicelake[s3]",
+    "thrift": "pyiceberg[hive]",
+}
+"""What brings a module that is missing."""
+_GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def parse_options(pairs: list[str]) -> Options:
@@ -129,11 +138,16 @@ def open_source(kind: str, given: Options) -> CatalogSource:
     try:
         opener: Callable[[Options], CatalogSource] = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(str(error.name).partition(".")[0])
-        if extra is None:
+        install = _INSTALLS.get(str(error.name).partition(".")[0])
+        if install is None:
             raise
-        raise MissingRequirementError(f"--from {kind} needs more: pip install 'duckicelake[{extra}]'") from error
+        raise MissingRequirementError(f"--from {kind} needs more: pip install '{install}'") from error
     return opener(options)
+
+
+def parse_metadata(data: bytes) -> Json:
+    """Parse a metadata.json, which may be packed by gzip. Raises OSError, ValueError."""
+    return orjson.loads(gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data)
 
 
 def list_namespaces(source: CatalogSource, top: Namespace) -> Iterator[Namespace]:

@@ -115,7 +115,8 @@ def _bring_namespace(source: CatalogSource, lake: Lake, one: _Found, plan: Migra
 def _bring_table(source: CatalogSource, lake: Lake, one: _Found, plan: MigrationPlan, watch: WatchCopy) -> Outcome:
     try:
         table = source.load_table(one.namespace, one.name)
-        state, detail = compare_tables(table.metadata, _load_here(lake, one))
+        ours = _load_here(lake, one)
+        state, detail = compare_tables(table.metadata, ours, partial(_is_as_registered, lake, one))
         if state is not None and not (state == "behind" and plan.updates):
             return Outcome("table", one.called, state, detail)
         overwrite = state is not None
@@ -141,6 +142,12 @@ def _load_here(lake: Lake, one: _Found) -> Json | None:
         return lake.client.load_table(one.namespace, one.name)["metadata"]
     except MissingTableError:
         return None
+
+
+def _is_as_registered(lake: Lake, one: _Found) -> bool:
+    """Return whether the last change of a table is that it was registered."""
+    last = next(lake.history(one.called, page_size=1), None)
+    return last is not None and last.operation == "register_table"
 
 
 def _register(lake: Lake, one: _Found, table: CatalogTable, plan: MigrationPlan, *, overwrite: bool) -> Outcome:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, unquote, urlencode, urlsplit
 from uuid import UUID
 
 from duckicelake.errors import (
@@ -295,10 +295,19 @@ class CatalogClient:
         if self._prefix is None:
             config = self.config()
             properties = (config.get("defaults") or {}) | (config.get("overrides") or {})
+            self._follow(str(properties.get("uri", "")))
             self._separator = str(properties.get("namespace-separator", _LEVEL_SEPARATOR))
             self._prefix = str(properties.get("prefix", ""))
         path = "/".join((root, *((self._prefix,) if self._prefix else ()), *segments))
         return path.replace(_LEVEL_SEPARATOR, self._separator)
+
+    def _follow(self, uri: str) -> None:
+        """Ask at the URI from now on, if it is the same server's: Nessie's branches have one with a prefix."""
+        here, there = urlsplit(self._uri), urlsplit(uri.rstrip("/"))
+        if (here.scheme, here.netloc) == (there.scheme, there.netloc) and here.path != there.path:
+            self._uri = there.geturl()
+            self._http.close()
+            self._http = HttpConnection(self._uri)
 
     def _ask(self, question: _CatalogRequest) -> JsonAnswer:
         """Send a request with a valid token until the catalog isn't busy. A 404 of a HEAD is no error."""

@@ -8,11 +8,14 @@ from pathlib import Path
 
 from scripts.engines_job.packages import (
     EngineError,
+    catalogs_home,
     clickhouse_home,
     duckdb_2_home,
     flink_jars,
     has_ducklake,
+    hive_jars,
     java_home,
+    nessie_jar,
     say,
     spark_3_jars,
     trino_home,
@@ -31,8 +34,8 @@ PRINTED_OTHERWISE = (
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/engines",
-        description="Have Trino, Flink, Spark 3.5, ClickHouse and the next DuckDB on this machine (2 GB), and say "
-        "where they are; or run DuckDB's tests against its next version.",
+        description="Have Trino, Flink, Spark 3.5, ClickHouse, the next DuckDB, Nessie, Hive and moto on this "
+        "machine (3 GB), and say where they are; or run DuckDB's tests against its next version.",
     )
     parser.add_argument("command", choices=["fetch"], nargs="?")
     parser.add_argument("--duckdb", choices=["2"], help="run the tests against this DuckDB")
@@ -54,6 +57,9 @@ def fetch() -> int:
         "Trino's Java": java_home,
         "ClickHouse": clickhouse_home,
         "DuckDB 2": duckdb_2_home,
+        "Nessie": nessie_jar,
+        "Hive's metastore": hive_jars,
+        "Glue": catalogs_home,
     }
     for name, home in homes.items():
         say(f"{name} is in {home()}")

