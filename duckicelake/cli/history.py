@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC
 from functools import partial
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from duckicelake.cli.console.command import JsonOption, LakeOption, one_line_errors
+from duckicelake.cli.console.terminal import follow_until_interrupted
 
 if TYPE_CHECKING:
     from duckicelake.catalog.context.services import Services
@@ -76,7 +77,7 @@ def history(
         return
     after, before = (None if text is None else parse_time(text) for text in (since, until))
     query = HistoryQuery(limit, None, kind, after, before, principal, engine, source)
-    with suppress(KeyboardInterrupt) if follow else nullcontext():
+    with follow_until_interrupted() if follow else nullcontext():
         _print_history(settings, name, query, as_json=as_json, follow=follow)
 
 
@@ -111,7 +112,7 @@ def history_over_rest(
         source=source,
         page_size=min(limit, _MAX_FOLLOWED_CHANGES),
     )
-    with suppress(KeyboardInterrupt) if follow else nullcontext():
+    with follow_until_interrupted() if follow else nullcontext():
         found = list(islice(read(), limit))[::-1]
         _print(found, as_json=as_json)
         while follow:
@@ -178,9 +179,9 @@ def _print(entries: Sequence[ChangeInfo], *, as_json: bool, heading: bool = True
 
     if as_json:
         print_json(*entries)
-        sys.stdout.flush()
-        return
-    print_rows(_COLUMNS, map(_build_cells, entries), right=(0,), has_headings=heading)
+    else:
+        print_rows(_COLUMNS, map(_build_cells, entries), right=(0,), has_headings=heading)
+    sys.stdout.flush()
 
 
 def _build_cells(entry: ChangeInfo) -> Sequence[str]:
@@ -250,7 +251,7 @@ def audit(
         return
     after = None if since is None else parse_time(since)
     wanted = AuditFilter(0, after, principal, resource, operation, result)
-    with suppress(KeyboardInterrupt) if follow else nullcontext():
+    with follow_until_interrupted() if follow else nullcontext():
         _print_entries(settings, wanted, limit, as_json=as_json, follow=follow)
 
 
@@ -280,7 +281,7 @@ def audit_over_rest(
         operation=operation,
         result=result,
     )
-    with suppress(KeyboardInterrupt) if follow else nullcontext():
+    with follow_until_interrupted() if follow else nullcontext():
         found = read(limit=limit)
         _print_audit(found, as_json=as_json)
         last = 0
@@ -339,9 +340,9 @@ def _print_audit(entries: Sequence[AuditEntry | AuditRecord], *, as_json: bool, 
     if as_json:
         for entry in entries:
             sys.stdout.write(json.dumps(asdict(entry) | {"at": entry.at.isoformat()}) + "\n")
-        sys.stdout.flush()
     elif entries or heading:
         _print_audit_table(entries, heading=heading)
+    sys.stdout.flush()
 
 
 def _print_audit_table(entries: Sequence[AuditEntry | AuditRecord], *, heading: bool) -> None:

@@ -80,6 +80,14 @@ def create_request_key() -> UUID:
     return UUID(int=value | 7 << 76 | 0b10 << 62)
 
 
+class _ReadBodyError(Exception):
+    """What reads a body failed by itself, as by a full disk: no error of the connection."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class NoAnswerError(Exception):
     """No answer came. is_unsent: the server can't have seen the request."""
 
@@ -148,6 +156,7 @@ class HttpConnection:
             NoAnswerError: no response came, or too long a one.
             InvalidCatalogUriError: the URI has no host, or no port that there is.
             BadCredentialsError: the token has letters that no header may have.
+            Exception: what `read_body` raises, unless the body is why.
 
         """
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
@@ -164,6 +173,8 @@ class HttpConnection:
             send = partial(self._send_twice if may_repeat else self._send, self._open_kept(), method, **options)
             with keep_deadline(seconds) if is_timed else nullcontext():
                 return _follow(send, method, url, most_bytes)
+        except _ReadBodyError as failed:
+            raise failed.error from None
         except RefusedAddressError as error:
             raise NoAnswerError(str(error), is_unsent=True) from error
         except (ValueError, LocationValueError) as error:
@@ -257,14 +268,30 @@ def _find_reason(error: Exception, uri: str) -> str:
 
 
 def _read_whole(answer: urllib3.BaseHTTPResponse, read_body: ReadBody) -> Any:
-    """Read a body and its end, without which the server has cut it. Keep the connection only if there was no error."""
+    """Read a body and its end, without which the server has cut it. Keep the connection only if there was no error.
+
+    urllib3 has classes of its own for errors of sockets. pyarrow raises an OSError without a number for a cut stream.
+    """
     try:
-        content = read_body(cast("BinaryIO", answer))
+        content = _read_body(answer, read_body)
         answer.read()
     except BaseException:
         answer.close()
         raise
     return content
+
+
+def _read_body(answer: urllib3.BaseHTTPResponse, read_body: ReadBody) -> Any:
+    try:
+        return read_body(cast("BinaryIO", answer))
+    except HTTPError:
+        raise
+    except ValueError as error:
+        raise NoAnswerError(f"{answer.url} answers with what can't be read ({error})", is_unsent=False) from error
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise _ReadBodyError(error) from error
 
 
 def _follow(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -11,6 +11,7 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
 from duckicelake.cli.console.command import DATA
+from duckicelake.cli.console.terminal import follow_until_interrupted
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
@@ -54,7 +55,7 @@ def print_changes(
         keep(place)  # type: ignore[arg-type]
 
     reader.keep = flush_and_keep
-    with suppress(KeyboardInterrupt):
+    with follow_until_interrupted() if follow else nullcontext():
         reader.read(is_following=follow)
     if sys.stderr.isatty():
         typer.echo(f"{reader.rows:,} changes", err=True)

@@ -4,7 +4,7 @@ import io
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,7 +47,8 @@ class Output:
     def redirect(self, path: str | None) -> None:
         """Write results into a file from now on; None: to standard output. Raises BadInputError."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # of a write that failed, which was reported then
+                self._file.close()
             self._file = None
         if path is not None:
             try:
@@ -121,8 +122,11 @@ class Output:
 
     def _write(self, content: bytes) -> None:
         if self._file is not None:
-            self._file.write(content)
-            self._file.flush()
+            try:
+                self._file.write(content)
+                self._file.flush()
+            except OSError as error:
+                raise BadInputError(f"{self._file.name} can't be written: {error.strerror}") from error
         else:
             sys.stdout.buffer.write(content)
             sys.stdout.flush()

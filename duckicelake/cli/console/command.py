@@ -4,6 +4,7 @@ A command is a function: its parameters and its docstring are its `--help`. Modu
 what `--help` needs, and the rest inside the functions, because `--help` imports all of them.
 """
 
+import errno
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command_name
 from typer.models import CommandInfo
 
-from duckicelake.cli.console.terminal import open_pager, print_json
+from duckicelake.cli.console.terminal import CLOSED_OUTPUT_EXIT_CODE, OutputFile, open_pager, print_json
 from duckicelake.errors import CatalogError, restate_rule
 
 LakeOption = Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")]
@@ -32,6 +33,7 @@ _CHOSEN_WAREHOUSE: Final[ContextVar[str | None]] = ContextVar("chosen_warehouse"
 _USAGE_ERROR: Final[Any] = typer.BadParameter.__mro__[1]
 """UsageError, which is Click's or Typer's own."""
 _WANTS_JSON: Final[ContextVar[bool]] = ContextVar("wants_json", default=False)
+OUTPUT_EXIT_CODE: Final = 1
 NO_LAKE: Final = "there is no lake in {0}; make one with: duckicelake init --lake {0}"
 """The error for a folder without a lake."""
 
@@ -65,6 +67,24 @@ def print_error(error: BaseException, message: str, code: int) -> None:
     print_json({"error": found}, is_error=True)
 
 
+@contextmanager
+def check_output() -> Iterator[None]:
+    """Check that the block can write standard output; else exit with a code of its own, whatever the block made of that.
+
+    Nothing is printed where its reader has left, as `head` does.
+    """
+    found = OutputFile.open()
+    try:
+        yield
+    finally:
+        problem = None if found is None else found.close_output()
+        if problem is not None and problem.errno == errno.EPIPE:
+            raise SystemExit(CLOSED_OUTPUT_EXIT_CODE)
+        if problem is not None:
+            print_error(problem, f"standard output can't be written: {problem.strerror}", OUTPUT_EXIT_CODE)
+            raise SystemExit(OUTPUT_EXIT_CODE)
+
+
 def _is_interrupted(error: BaseException | None) -> bool:
     """Return whether Ctrl-C was being handled when the error came."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
@@ -93,7 +113,8 @@ class RootApp(typer.Typer):
         """Run a command; help, completion and unknown names see all of them."""
         given = sys.argv[1:] if arguments is None else arguments
         name = next((word for word in given if not word.startswith("-")), None)
-        return typer.main.get_command(self if name is None else self.select(name))(arguments, **options)
+        with check_output():
+            return typer.main.get_command(self if name is None else self.select(name))(arguments, **options)
 
     def select(self, name: str) -> typer.Typer:
         """Return an app with one command or group, or with all if there is none of this name."""

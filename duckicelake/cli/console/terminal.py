@@ -5,15 +5,20 @@ from __future__ import annotations
 import io
 import os
 import re
+import select
 import shlex
 import shutil
+import signal
+import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import typer
 
@@ -33,6 +38,10 @@ _GAP_COLUMNS: Final = 2
 """Between the columns of a table without lines."""
 _LEAST_COLUMNS: Final = 8
 """Of a text that is cut."""
+CLOSED_OUTPUT_EXIT_CODE: Final = 141
+"""Of a program that SIGPIPE ends, as shells say it."""
+_WATCH_MILLISECONDS: Final = 500
+_GRACE_SECONDS: Final = 0.5
 RowPrinter = Callable[[Sequence[str], Sequence[Sequence[str]], frozenset[int]], None]
 ROW_PRINTER: Final[ContextVar[RowPrinter | None]] = ContextVar("row_printer", default=None)
 """What prints the rows of descriptions in place of `print_rows`, as the shell does in its format."""
@@ -42,6 +51,93 @@ HAS_PAGER: Final[ContextVar[bool]] = ContextVar("has_pager", default=True)
 """Whether what is longer than the terminal goes through $PAGER; `duckicelake --no-pager` says no."""
 _LESS_OPTIONS: Final = "FRX"
 """Of less, unless LESS is set, as git has it: leave if all fits, show colours, leave the screen as it is."""
+
+
+class OutputFile(io.FileIO):
+    """Standard output, which keeps why it couldn't be written."""
+
+    problem: OSError | None = None
+
+    @classmethod
+    def open(cls) -> OutputFile | None:
+        """Have `sys.stdout` write to one; None if that is no file."""
+        before = sys.stdout
+        if before is not sys.__stdout__ or not isinstance(before, io.TextIOWrapper):
+            return None
+        found = cls(before.fileno(), "wb", closefd=False)
+        is_raw = isinstance(before.buffer, io.RawIOBase)
+        sys.stdout = io.TextIOWrapper(
+            cast("Any", found if is_raw else io.BufferedWriter(found)),
+            encoding=before.encoding,
+            errors=before.errors,
+            line_buffering=before.line_buffering,
+            write_through=before.write_through,
+        )
+        return found
+
+    def write(self, content: Any) -> int:
+        """Write bytes; what prevents that is kept, and raised."""
+        try:
+            return super().write(content)
+        except OSError as error:
+            self.problem = error
+            raise
+
+    def close_output(self) -> OSError | None:
+        """Write what remains, give `sys.stdout` back, and return what prevented to write."""
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        sys.stdout = cast("io.TextIOWrapper", sys.__stdout__)
+        return self.problem
+
+
+@contextmanager
+def follow_until_interrupted() -> Iterator[None]:
+    """Run the block until Ctrl-C, or until the reader of standard output leaves: then exit as if SIGPIPE ended it."""
+    with suppress(KeyboardInterrupt), _watch_reader():
+        yield
+
+
+@contextmanager
+def _watch_reader() -> Iterator[None]:
+    """Exit when the reader of standard output leaves, even while the block waits and writes nothing."""
+    output = _find_pipe()
+    if output is None:
+        yield
+        return
+    has_left, has_ended, thread = Event(), Event(), threading.get_ident()
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(output.fileno(), 0)  # errors alone
+        while not has_ended.is_set():
+            if not poll.poll(_WATCH_MILLISECONDS):
+                continue
+            if not has_ended.wait(_GRACE_SECONDS) and output.problem is None:  # what the block writes fails by itself
+                has_left.set()
+                signal.pthread_kill(thread, signal.SIGPIPE)
+            return
+
+    def leave(*_: Any) -> None:
+        if has_left.is_set():  # else a socket was closed, which its writer learns
+            raise SystemExit(CLOSED_OUTPUT_EXIT_CODE)
+
+    before = signal.signal(signal.SIGPIPE, leave)
+    Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        signal.signal(signal.SIGPIPE, before)
+
+
+def _find_pipe() -> OutputFile | None:
+    """Return standard output if that is a pipe."""
+    buffer = getattr(sys.stdout, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)
+    if not isinstance(raw, OutputFile) or not stat.S_ISFIFO(os.fstat(raw.fileno()).st_mode):
+        return None
+    return raw
 
 
 class _PagedText(io.StringIO):
