@@ -14,7 +14,7 @@ from duckicelake.errors import MissingExtraError
 EXTRAS: Final = {
     "boto3": ("s3", "Lakes in S3"),
     "botocore": ("s3", "Lakes in S3"),
-    "numpy": ("scans", "Scans that the server plans"),
+    "numpy": ("scans", "Scans that the server plans, and statistics of columns"),
     "obstore": ("s3", "Lakes in buckets"),
     "pyarrow": ("arrow", "Rows over HTTP, Delta tables and results of queries"),
     "zstandard": ("zstd", "Manifests of codec zstandard"),

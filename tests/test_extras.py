@@ -31,7 +31,7 @@ IMPORTED_LATE = {
         for name in ("bounds", "column_metrics", "explanation", "manifests", "partitions", "texts")
     }
     | {"catalog/scan_manifests.py", "catalog/scan_pages.py"}
-    | {"other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py"},
+    | {"other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "rewrites/theta.py"},
     "obstore": {
         f"storage/{name}.py"
         for name in ("azure", "bucket_store", "connections", "failed_requests", "gcs", "s3_buckets")
@@ -43,7 +43,7 @@ IMPORTED_LATE = {
         *("constraints/duckdb_check.py", "delta/export/field_names.py", "delta/log/encoder.py", "delta/log/files.py"),
         *("file_import/data_files.py", "pipeline/sensor_bench.py", "pyiceberg_v3/rows.py", "query/worker.py"),
         *("other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "other_catalogs/stored_rows.py"),
-        "row_changes/worker.py",
+        *("rewrites/theta.py", "row_changes/worker.py"),
         *(
             f"rows/{name}.py"
             for name in ("arrow_rows", "arrow_values", "columns", "files", "layout", "limits", "row_batch")

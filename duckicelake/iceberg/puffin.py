@@ -92,8 +92,8 @@ class PuffinBlob(SpecModel):
     fields: tuple[Int, ...]
     snapshot_id: Long
     sequence_number: Long
-    offset: Long
-    length: Long
+    offset: Long = 0
+    length: Long = 0
     compression_codec: str | None = None
     properties: dict[str, str] = Field(default_factory=dict)
 
@@ -105,34 +105,37 @@ class PuffinFooter(SpecModel):
 
 @dataclass(frozen=True, slots=True)
 class PuffinFile:
-    """An encoded file and its blobs, in the order in which they were given."""
+    """An encoded file and its blobs, in the order in which they were given. footer_size: bytes, its magic included."""
 
     data: bytes
     blobs: tuple[PuffinBlob, ...]
+    footer_size: int
+
+
+def write_blobs(blobs: Iterable[tuple[PuffinBlob, bytes]]) -> PuffinFile:
+    """Encode a file of blobs. Offset and length of each are those that it gets; same input, same bytes."""
+    parts, placed = [PUFFIN_MAGIC], []
+    offset = len(PUFFIN_MAGIC)
+    for blob, part in blobs:
+        placed.append(blob.replace_fields(offset=offset, length=len(part)))
+        parts.append(part)
+        offset += len(part)
+    footer = orjson.dumps(PuffinFooter(blobs=tuple(placed)).to_json())
+    end = [PUFFIN_MAGIC, footer, len(footer).to_bytes(4, "little"), _PLAIN, PUFFIN_MAGIC]
+    return PuffinFile(b"".join(parts + end), tuple(placed), sum(map(len, end)))
 
 
 def write_deletion_vectors(vectors: Iterable[tuple[str, AbstractSet[int]]]) -> PuffinFile:
     """Encode a deletion vector for each (data file path, deleted positions); same input, same bytes."""
-    parts, blobs = [PUFFIN_MAGIC], []
-    offset = len(PUFFIN_MAGIC)
-    for path, positions in vectors:
-        part = write_vector(positions)
-        blobs.append(_describe_blob(path, len(positions), offset, len(part)))
-        parts.append(part)
-        offset += len(part)
-    footer = orjson.dumps(PuffinFooter(blobs=tuple(blobs)).to_json())
-    parts += [PUFFIN_MAGIC, footer, len(footer).to_bytes(4, "little"), _PLAIN, PUFFIN_MAGIC]
-    return PuffinFile(b"".join(parts), tuple(blobs))
+    return write_blobs((_describe_vector(path, len(positions)), write_vector(positions)) for path, positions in vectors)
 
 
-def _describe_blob(path: str, cardinality: int, offset: int, length: int) -> PuffinBlob:
+def _describe_vector(path: str, cardinality: int) -> PuffinBlob:
     return PuffinBlob(
         type=DELETION_VECTOR,
         fields=(_ROW_POSITION,),
         snapshot_id=_INHERITED,
         sequence_number=_INHERITED,
-        offset=offset,
-        length=length,
         properties={REFERENCED_DATA_FILE: path, CARDINALITY: str(cardinality)},
     )
 

@@ -31,13 +31,11 @@ from duckicelake.lake.side_tables import locations
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.query.processes import QueryLimits
-from duckicelake.rewrites.rows import RewriteProcess, RewrittenTable, open_process
+from duckicelake.rewrites.rows import STATEMENT_SECONDS, RewriteProcess, RewrittenTable, open_process
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_groups, count_files
 
 _ROUNDS: Final = 3
 """Of choosing files: others may remove some while they are rewritten, by copy-on-write."""
-_SECONDS: Final = 3600.0
-"""Of one statement, which reads one group."""
 _MOST_FILE_BYTES: Final = 400 * 1024 * 1024
 """Of a written file, which is put into the store in one piece. It isn't small by the default target of 512 MB."""
 
@@ -66,7 +64,7 @@ class _Rewrite:
     )
 
     def run(self) -> TaskOutcome:
-        limits = QueryLimits(1, self.control.memory_bytes, self.control.scratch_bytes, _SECONDS, 0)
+        limits = QueryLimits(1, self.control.memory_bytes, self.control.scratch_bytes, STATEMENT_SECONDS, 0)
         version, groups = self._choose()
         if not groups:
             return TaskOutcome("unchanged", "no files are worth it any more")
@@ -258,6 +256,7 @@ UPKEEP: Final = UpkeepSource(
     {
         "compact": f"{__name__}:compact",
         "sort": f"{__name__}:sort",
+        "statistics": "duckicelake.rewrites.statistics:compute_statistics",
         "rewrite-deletes": "duckicelake.rewrites.delete_files:rewrite_deletes",
     }
 )

@@ -1,5 +1,6 @@
 """Read rows of some files of a table as DuckDB sees them, and write them into new files, in a process of its own."""
 
+import base64
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,10 @@ _WORKER: Final = Path(__file__).with_name("worker.py")
 _CELLS: Final = 256
 """Of each column of a z-order: so many ranges of about as many rows each."""
 _SAMPLE_ROWS: Final = 100_000
+STATEMENT_SECONDS: Final = 3600.0
+"""Of one statement, which reads one group of files, or some columns."""
+_SKETCHED_AS: Final = {"boolean": "TINYINT", "int": "INTEGER", "long": "BIGINT", "timestamp": "TIMESTAMP"}
+"""DuckDB's types of columns that it may have in several."""
 WrittenFile = tuple[Path, int, Mapping[str, Mapping[str, str]]]
 """Path, rows and statistics of a file, as DuckDB's COPY says."""
 
@@ -58,6 +63,23 @@ class RewrittenTable:
         return self.metadata.format_version >= ROW_LINEAGE_VERSION
 
 
+@dataclass(frozen=True, slots=True)
+class SketchedColumn:
+    """A column whose distinct values are counted."""
+
+    name: str
+    type: PrimitiveType
+
+    @property
+    def expression(self) -> str:
+        """SQL of its values, whose bytes in Arrow are those of Iceberg's single-value serialization."""
+        column = f"t.{quote_identifier(self.name)}"
+        if self.type.traits.family == "uuid":
+            return f"unhex(replace({column}::VARCHAR, '-', ''))"
+        wanted = str(self.type) if self.type.traits.family == "decimal" else _SKETCHED_AS.get(self.type.name)
+        return column if wanted is None else f"{column}::{wanted}"
+
+
 @dataclass(slots=True)
 class RewriteProcess:
     """The process. secrets: keys for the table's folders."""
@@ -77,6 +99,12 @@ class RewriteProcess:
             "name": secrets.token_hex(8),
         }
         return [(Path(file), rows, stats) for file, rows, _, stats in self._ask(b"W", wanted)]
+
+    def count_distinct(self, table: RewrittenTable, columns: Sequence[SketchedColumn]) -> list[tuple[int, bytes]]:
+        """Count the distinct values of each column; return the number and the encoded sketch."""
+        query = f"SELECT {', '.join(column.expression for column in columns)} FROM {table.source}"
+        found = self._ask(b"S", {"query": query})
+        return [(distinct, base64.b64decode(sketch)) for distinct, sketch in found]
 
     def find_row_ids(self, table: RewrittenTable, file: MemberFile, positions: Sequence[int]) -> list[int]:
         """Find the row ids of rows of a file by their positions, as of the table's snapshot."""

@@ -1,8 +1,9 @@
-"""Run in a process of its own: write rows of a table's files into new ones, and find rows in them again.
+"""Run in a process of its own: write rows of a table's files into new ones, find rows in them again, sketch columns.
 
 Files are written into the process's own folder, from which the server puts them into the lake.
 """
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,9 +13,12 @@ from typing import Any, Final
 import duckdb
 
 from duckicelake.query.worker import Answers, Commands, Message, ProgressReports, main
+from duckicelake.rewrites.theta import ThetaSketch, hash_values
 
 _FOLDER: Final = "made"
 _LINEAGE_FIELD: Final = 2147483539
+_BATCH_ROWS: Final = 32_768
+"""Of rows that are sketched at once."""
 
 
 @contextmanager
@@ -58,6 +62,21 @@ def write_rows(
     yield b"W", json.dumps(made).encode()
 
 
+def count_distinct(
+    connection: duckdb.DuckDBPyConnection, message: Message, answers: Answers, commands: Commands
+) -> Iterator[Message]:
+    """Count the distinct values of each column of the order's query; answer the numbers and the encoded sketches."""
+    order = json.loads(message[1])
+    with ProgressReports(connection, answers), use_secrets(connection, order), commands.run():
+        reader = connection.execute(order["query"]).to_arrow_reader(_BATCH_ROWS)
+        sketches = [ThetaSketch() for _ in reader.schema]
+        for batch in reader:
+            for sketch, column in zip(sketches, batch.columns, strict=True):
+                sketch.add(hash_values(column))
+    found = [(sketch.estimate, base64.b64encode(sketch.to_bytes()).decode()) for sketch in sketches]
+    yield b"S", json.dumps(found).encode()
+
+
 def find_rows(
     connection: duckdb.DuckDBPyConnection, message: Message, _answers: Answers, commands: Commands
 ) -> Iterator[Message]:
@@ -77,4 +96,4 @@ def _quote(text: str) -> str:
 
 
 if __name__ == "__main__":
-    main({b"G": find_lineage, b"W": write_rows, b"F": find_rows})
+    main({b"G": find_lineage, b"W": write_rows, b"F": find_rows, b"S": count_distinct})

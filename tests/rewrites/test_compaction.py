@@ -1,6 +1,6 @@
 """Compaction by the server: the same rows and row ids on both sides, in fewer files, whatever happens beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,9 @@ def run(
     folder: Path,
     action: Callable[..., TaskOutcome] = compact,
     before: Callable[[], object] = lambda: None,
-    **policy: str,
+    policy: Mapping[str, str] | None = None,
 ) -> TaskOutcome:
-    task = UpkeepTask(action.__name__, ("main",), "t", "asked for", parse_policy(policy), TARGET)
+    task = UpkeepTask(action.__name__, ("main",), "t", "asked for", parse_policy(policy or {}), TARGET)
     return action(services, task, Control(folder, before))
 
 
@@ -88,7 +88,9 @@ def test_rows_and_ids_stay_and_files_become_one(
     make_table(catalog, ducklake)
     before, iceberg, files = ducklake.execute(ROWS).fetchall(), read_iceberg(catalog), list_files(ducklake)
     at = ducklake.execute("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()[0][0]
-    outcome = run(services, tmp_path, action, **{"maintenance.sort.order": "name DESC, id"} if action is sort else {})
+    outcome = run(
+        services, tmp_path, action, policy={"maintenance.sort.order": "name DESC, id"} if action is sort else {}
+    )
     assert (outcome.result, outcome.counts["added files"]) == ("done", 1)
     assert ducklake.execute(ROWS).fetchall() == before
     assert read_iceberg(catalog) == iceberg
@@ -154,7 +156,7 @@ def test_what_others_do_meanwhile_is_carried_over(
             beside(catalog, ducklake)
         rows.append(ducklake.execute(ROWS).fetchall())
 
-    assert run(services, tmp_path, before=act, **{"maintenance.compaction.min-files": "2"}).result == "done"
+    assert run(services, tmp_path, before=act, policy={"maintenance.compaction.min-files": "2"}).result == "done"
     after = ducklake.execute(ROWS).fetchall()
     assert after == rows[-1]
     assert [(row["id"], row["name"]) for row in read_iceberg(catalog)] == sorted((row[:2] for row in after), key=str)
@@ -177,7 +179,7 @@ def test_partitions_and_their_order_stay(
     for number in range(6):
         ducklake.execute(f"INSERT INTO lake.main.t SELECT range * 7 % 11 + {number}, 'p' || range % 3 FROM range(30)")
     before = ducklake.execute(ROWS).fetchall()
-    outcome = run(services, tmp_path, sort, **{"maintenance.sort.order": "zorder(id, name)"})
+    outcome = run(services, tmp_path, sort, policy={"maintenance.sort.order": "zorder(id, name)"})
     assert (outcome.counts["rewritten files"], outcome.counts["added files"]) == (18, 3)
     assert ducklake.execute(ROWS).fetchall() == before
     assert len(read_iceberg(catalog)) == len(before)
@@ -214,4 +216,4 @@ def test_order_that_the_table_does_not_have_is_named(
 ) -> None:
     make_table(catalog, ducklake)
     with pytest.raises(InvalidRequestError, match="The order names day, which is no column of the table"):
-        run(services, tmp_path, sort, **{"maintenance.sort.order": "day"})
+        run(services, tmp_path, sort, policy={"maintenance.sort.order": "day"})

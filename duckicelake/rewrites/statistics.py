@@ -1,0 +1,129 @@
+"""The task that counts the distinct values of each column, for engines that choose the order of joins by them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from duckicelake.catalog.commit.apply import TableCommit
+from duckicelake.catalog.commit.run import commit_all
+from duckicelake.catalog.context.cache import TableVersion
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.catalog.table.reclaim import discard_on_error
+from duckicelake.catalog.upkeep_tasks import TaskControl
+from duckicelake.extras import import_extra
+from duckicelake.iceberg.puffin import PuffinBlob, PuffinFile, write_blobs
+from duckicelake.iceberg.requirements import AssertTableUuid
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.snapshot import BlobMetadata, Snapshot, StatisticsFile
+from duckicelake.iceberg.types import NestedField, PrimitiveType
+from duckicelake.iceberg.updates import SetStatistics
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.query.processes import QueryLimits
+from duckicelake.rewrites.rows import STATEMENT_SECONDS, RewrittenTable, SketchedColumn, open_process
+
+THETA_SKETCH: Final = "apache-datasketches-theta-v1"
+NDV: Final = "ndv"
+"""Iceberg's name of the property with the number of distinct values."""
+_COLUMNS_AT_ONCE: Final = 16
+"""Columns that one statement reads; between two the task may be stopped."""
+
+
+def compute_statistics(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
+    """Compute sketches of the distinct values of main, and set their file as the statistics of its snapshot.
+
+    Columns of single values have a sketch, as those of Spark's `compute_table_stats`. Raises what loads and commits do,
+    and MissingExtraError.
+    """
+    import_extra("numpy")
+    version = load_current_table(services, task.namespace, task.table)
+    snapshot = version.metadata.current_snapshot()
+    if snapshot is None:
+        return TaskOutcome("unchanged", "the table has no snapshot")
+    columns = [field for field in version.metadata.schema().fields if _is_counted(field)]
+    if not columns or _is_described(version, snapshot, columns):
+        return TaskOutcome("unchanged", "the snapshot has its statistics" if columns else "no column has single values")
+    sketches = _count(services, task, control, version, columns)
+    file = write_blobs(
+        (_describe(field, snapshot, distinct), sketch)
+        for field, (distinct, sketch) in zip(columns, sketches, strict=True)
+    )
+    _set_statistics(services, task, version, snapshot, file)
+    return TaskOutcome("done", None, (snapshot.snapshot_id,), {"columns": len(columns), "bytes": len(file.data)})
+
+
+def _is_counted(field: NestedField) -> bool:
+    return isinstance(field.type, PrimitiveType) and not field.type.traits.is_opaque
+
+
+def _is_described(version: TableVersion, snapshot: Snapshot, columns: Sequence[NestedField]) -> bool:
+    """Return whether the snapshot has a sketch of each of the columns, whoever made it."""
+    described = {
+        blob.fields[0]
+        for file in version.metadata.statistics
+        if file.snapshot_id == snapshot.snapshot_id
+        for blob in file.blob_metadata
+        if blob.type == THETA_SKETCH and len(blob.fields) == 1
+    }
+    return described >= {field.id for field in columns}
+
+
+def _count(
+    services: Services, task: UpkeepTask, control: TaskControl, version: TableVersion, columns: Sequence[NestedField]
+) -> list[tuple[int, bytes]]:
+    """Return the number of distinct values of each column, and its encoded sketch."""
+    limits = QueryLimits(1, control.memory_bytes, control.scratch_bytes, STATEMENT_SECONDS, 0)
+    table = RewrittenTable(task.namespace, task.table, version.metadata, version.checked_upto, task.policy.codec)
+    found: list[tuple[int, bytes]] = []
+    with open_process(services, limits, task.namespace, task.table) as process:
+        for start in range(0, len(columns), _COLUMNS_AT_ONCE):
+            control.check()
+            part = columns[start : start + _COLUMNS_AT_ONCE]
+            found += process.count_distinct(table, [SketchedColumn(field.name, _as_primitive(field)) for field in part])
+            control.report({"columns": len(found)})
+    control.check()
+    return found
+
+
+def _as_primitive(field: NestedField) -> PrimitiveType:
+    assert isinstance(field.type, PrimitiveType)
+    return field.type
+
+
+def _describe(field: NestedField, snapshot: Snapshot, distinct: int) -> PuffinBlob:
+    return PuffinBlob(
+        type=THETA_SKETCH,
+        fields=(field.id,),
+        snapshot_id=snapshot.snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        properties={NDV: str(distinct)},
+    )
+
+
+def _set_statistics(
+    services: Services, task: UpkeepTask, version: TableVersion, snapshot: Snapshot, file: PuffinFile
+) -> None:
+    upload = SnapshotUpload(services, version.metadata)
+    with discard_on_error(services, upload.paths):
+        statistics = StatisticsFile(
+            snapshot_id=snapshot.snapshot_id,
+            statistics_path=upload.add(f"{snapshot.snapshot_id}.stats", file.data),
+            file_size_in_bytes=len(file.data),
+            file_footer_size_in_bytes=file.footer_size,
+            blob_metadata=tuple(_build_metadata(blob) for blob in file.blobs),
+        )
+        request = CommitTableRequest(
+            requirements=(AssertTableUuid(uuid=version.metadata.table_uuid),),
+            updates=(SetStatistics(statistics=statistics),),
+        )
+        commit_all(services, [TableCommit(task.namespace, task.table, request)])
+
+
+def _build_metadata(blob: PuffinBlob) -> BlobMetadata:
+    return BlobMetadata(
+        type=blob.type,
+        snapshot_id=blob.snapshot_id,
+        sequence_number=blob.sequence_number,
+        fields=blob.fields,
+        properties=blob.properties,
+    )
