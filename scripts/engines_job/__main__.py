@@ -4,20 +4,26 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from scripts.engines_job.packages import (
+    SPARKS,
     EngineError,
     catalogs_home,
     clickhouse_home,
     duckdb_2_home,
     flink_jars,
+    go_program,
     has_ducklake,
     hive_jars,
     java_home,
     nessie_jar,
+    python_home,
+    rust_program,
     say,
-    spark_3_jars,
+    spark_jars,
     trino_home,
 )
 
@@ -34,8 +40,8 @@ PRINTED_OTHERWISE = (
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/engines",
-        description="Have Trino, Flink, Spark 3.5, ClickHouse, the next DuckDB, Nessie, Hive and moto on this "
-        "machine (3 GB), and say where they are; or run DuckDB's tests against its next version.",
+        description="Have the engines of docs/engines.md, the next DuckDB, Nessie, Hive and moto on this machine "
+        "(8 GB), and say where they are; or run DuckDB's tests against its next version.",
     )
     parser.add_argument("command", choices=["fetch"], nargs="?")
     parser.add_argument("--duckdb", choices=["2"], help="run the tests against this DuckDB")
@@ -50,12 +56,15 @@ def main() -> int:
 
 
 def fetch() -> int:
-    homes = {
+    homes: dict[str, Callable[[], Path]] = {
         "Flink": flink_jars,
-        "Spark 3.5": spark_3_jars,
+        **{f"Spark {version}": partial(spark_jars, version) for version in SPARKS},
         "Trino": trino_home,
         "Trino's Java": java_home,
         "ClickHouse": clickhouse_home,
+        **{name: partial(python_home, name) for name in ("pyiceberg-0.11", "polars", "daft")},
+        "iceberg-go": go_program,
+        "iceberg-rust": rust_program,
         "DuckDB 2": duckdb_2_home,
         "Nessie": nessie_jar,
         "Hive's metastore": hive_jars,

@@ -1,6 +1,7 @@
-"""Engines and other catalogs, the Java that some of them want, and the next DuckDB: fetched once, kept in ~/.cache.
+"""Engines and other catalogs, the Java that some of them want, and the next DuckDB, kept in ~/.cache.
 
-What is fetched is said by the XML and lock files of this folder. A folder is named after that, and it is whole.
+What is fetched is said by the XML and lock files of this folder, what is built by go/ and rust/. A folder is named
+after that, and it is whole.
 """
 
 import fcntl
@@ -17,6 +18,7 @@ from tempfile import TemporaryDirectory
 HERE = Path(__file__).parent
 DUCKDB_2 = "duckdb-2.lock"
 CATALOGS = "catalogs.lock"
+SPARKS = ("3.5", "4.0", "4.1")
 CACHE = Path.home() / ".cache" / "duckicelake" / "engines"
 
 
@@ -29,9 +31,10 @@ def flink_jars() -> Path:
     return _kept("flink.xml", lambda folder: _maven("flink.xml", "copy-dependencies", folder))
 
 
-def spark_3_jars() -> Path:
-    """Return the folder of the jars of Spark 3.5 and Iceberg."""
-    return _kept("spark-3.xml", lambda folder: _maven("spark-3.xml", "copy-dependencies", folder))
+def spark_jars(version: str) -> Path:
+    """Return the folder of the jars of Spark and Iceberg. version: one of SPARKS."""
+    described = f"spark-{version}.xml"
+    return _kept(described, lambda folder: _maven(described, "copy-dependencies", folder))
 
 
 def trino_home() -> Path:
@@ -79,6 +82,39 @@ def clickhouse_home() -> Path:
     return _packages()
 
 
+def python_home(name: str) -> Path:
+    """Return the folder to have on Python's path for the libraries that `<name>.lock` names."""
+    return _kept(f"{name}.lock", lambda folder: _install(f"{name}.lock", folder))
+
+
+def go_program() -> Path:
+    """Return the program that runs acts by iceberg-go, built from go/."""
+    return _kept("go/go.sum", _build_go, "go/main.go", "go/go.mod") / "engine"
+
+
+def _build_go(folder: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise EngineError("Go is missing, which builds iceberg-go: apt-get install golang")
+    _run([go, "build", "-C", str(HERE / "go"), "-mod=readonly", "-o", str(folder / "engine"), "."])
+
+
+def rust_program() -> Path:
+    """Return the program that runs acts by iceberg-rust, built from rust/; the first build takes ten minutes."""
+    return _kept("rust/Cargo.lock", _build_rust, "rust/src/main.rs", "rust/Cargo.toml") / "engine"
+
+
+def _build_rust(folder: Path) -> None:
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        raise EngineError("Cargo is missing, which builds iceberg-rust: apt-get install cargo")
+    built = CACHE / "rust-target"
+    places = ["--manifest-path", str(HERE / "rust" / "Cargo.toml"), "--target-dir", str(built)]
+    _run([cargo, "build", "--locked", "--quiet", *places])
+    folder.mkdir()
+    shutil.copy(built / "debug" / "engine", folder / "engine")
+
+
 def duckdb_2_home() -> Path:
     """Return the folder to have on Python's path, before others, for the next DuckDB."""
     return _kept(DUCKDB_2, lambda folder: _install(DUCKDB_2, folder))
@@ -121,13 +157,14 @@ def _run(command: Sequence[str]) -> None:
         raise EngineError(f"fetching an engine failed, as said above: {' '.join(command)}")
 
 
-def _place(described: str) -> Path:
-    digest = sha256((HERE / described).read_bytes()).hexdigest()[:12]
-    return CACHE / f"{Path(described).stem}-{digest}"
+def _place(described: str, *sources: str) -> Path:
+    whole = b"".join((HERE / name).read_bytes() for name in (described, *sources))
+    return CACHE / f"{Path(described).stem}-{sha256(whole).hexdigest()[:12]}"
 
 
-def _kept(described: str, fetch: Callable[[Path], None]) -> Path:
-    kept = _place(described)
+def _kept(described: str, fetch: Callable[[Path], None], *sources: str) -> Path:
+    """Return the folder of what a file describes; fetch or build it first if it isn't here. sources: built with it."""
+    kept = _place(described, *sources)
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

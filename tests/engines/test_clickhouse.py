@@ -8,8 +8,9 @@ import pytest
 from scripts.backends_job.minio import Minio
 from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import RunningLake
-from scripts.engines_job.clickhouse import ClickHouse, running_clickhouse
+from scripts.engines_job.clickhouse import running_clickhouse
 from scripts.engines_job.packages import EngineError
+from scripts.engines_job.python import PythonProcess
 from tests.engines.conftest import new_folder
 from tests.engines.guarded import CREDENTIAL, guarded_lake
 from tests.support.documents import snippets
@@ -31,7 +32,7 @@ def duck(lake: RunningLake) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.fixture(scope="module")
-def clickhouse(lake: RunningLake) -> Iterator[ClickHouse]:
+def clickhouse(lake: RunningLake) -> Iterator[PythonProcess]:
     [snippet] = [each for each in snippets("docs/clients.md") if each.name == "clickhouse"]
     with new_folder() as folder, running_clickhouse(folder) as running:
         running.rows(snippet.placed({"http://localhost:8181": lake.uri, "engines:secret": CREDENTIAL}))
@@ -39,7 +40,7 @@ def clickhouse(lake: RunningLake) -> Iterator[ClickHouse]:
         yield running
 
 
-def test_a_table_of_duckdbs_is_read_and_written(clickhouse: ClickHouse, duck: duckdb.DuckDBPyConnection) -> None:
+def test_a_table_of_duckdbs_is_read_and_written(clickhouse: PythonProcess, duck: duckdb.DuckDBPyConnection) -> None:
     duck.execute("CREATE TABLE lake.ns.born AS SELECT range AS id, 'r' || range AS name FROM range(1000)")
     duck.execute("DELETE FROM lake.ns.born WHERE id < 10")
     duck.execute("INSERT INTO lake.ns.born VALUES (5000, 'inlined')")
@@ -58,7 +59,7 @@ def test_a_table_of_duckdbs_is_read_and_written(clickhouse: ClickHouse, duck: du
 
 
 def test_an_empty_table_is_filled_and_its_columns_change(
-    clickhouse: ClickHouse, duck: duckdb.DuckDBPyConnection
+    clickhouse: PythonProcess, duck: duckdb.DuckDBPyConnection
 ) -> None:
     duck.execute("CREATE TABLE lake.ns.empty (id BIGINT, name VARCHAR)")
     clickhouse.rows("INSERT INTO lake.`ns.empty` VALUES (1, 'a')")
@@ -73,7 +74,7 @@ def test_an_empty_table_is_filled_and_its_columns_change(
     assert clickhouse.rows(f"SELECT id FROM lake.`ns.empty` SETTINGS iceberg_snapshot_id = {first}") == [[1]]
 
 
-def test_partitions_evolve(clickhouse: ClickHouse, duck: duckdb.DuckDBPyConnection) -> None:
+def test_partitions_evolve(clickhouse: PythonProcess, duck: duckdb.DuckDBPyConnection) -> None:
     duck.execute("CREATE TABLE lake.ns.split (id BIGINT, kind VARCHAR)")
     for number, keys in enumerate(("kind", "bucket(4, id)")):
         duck.execute(f"ALTER TABLE lake.ns.split SET PARTITIONED BY ({keys})")
@@ -89,7 +90,7 @@ def test_partitions_evolve(clickhouse: ClickHouse, duck: duckdb.DuckDBPyConnecti
 
 
 def test_a_table_is_made_with_keys_of_ones_own_and_dropped(
-    clickhouse: ClickHouse, duck: duckdb.DuckDBPyConnection, lake: RunningLake, minio: Minio
+    clickhouse: PythonProcess, duck: duckdb.DuckDBPyConnection, lake: RunningLake, minio: Minio
 ) -> None:
     clickhouse.rows("SET write_full_path_in_iceberg_metadata = 1")
     place = lake.backend.settings["DUCKICELAKE_WAREHOUSE"].replace("s3://", f"{minio.endpoint}/")

@@ -22,8 +22,11 @@ ALL = [
     *snippets("docs/small-writes.md"),
     *(each for each in CLIENTS if each.name not in FIRST),
 ]
-SNIPPETS = [each for each in ALL if each.name not in ("trino", "flink", "clickhouse")]
-"""Each goes on with the table that the one before has left. Other engines' have tests of their own."""
+WITH_LOGINS = ("trino", "flink", "clickhouse", "spark_login", "pyiceberg_login", "duckdb_iceberg", "polars", "daft")
+PARTS_OF_PROGRAMS = ("go", "rust")
+"""tests/engines/compatibility runs these."""
+SNIPPETS = [each for each in ALL if each.name not in (*WITH_LOGINS, *PARTS_OF_PROGRAMS)]
+"""Each goes on with the table that the one before has left."""
 
 EMBEDDED = "ducklake:postgres:user=postgres dbname=postgres host={postgres}"
 """What DuckDB attaches in the README."""

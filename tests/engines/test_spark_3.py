@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from scripts.demo_job.server import RunningLake
-from scripts.engines_job.spark_3 import Spark3, running_spark_3
+from scripts.engines_job.spark import SparkProcess, running_spark
 from tests.engines.conftest import new_folder
 from tests.engines.plans import count_plans
 from tests.engines.row_groups import CHANGES, COUNTED, create_with_many_row_groups, make_change
@@ -21,11 +21,11 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def spark_3(lake: RunningLake) -> Iterator[Spark3]:
+def spark_3(lake: RunningLake) -> Iterator[SparkProcess]:
     """With the lake as `lake`, of which Spark plans scans, and as `planned`."""
     settings = {"type": "rest", "uri": lake.uri, "cache-enabled": "false"}
     catalogs = {"lake": settings, "planned": settings | {"scan-planning-mode": "server"}}
-    with new_folder() as folder, running_spark_3(folder, catalogs) as engine:
+    with new_folder() as folder, running_spark("3.5", folder, catalogs) as engine:
         yield engine
 
 
@@ -58,7 +58,7 @@ FILTERS = (
 
 @pytest.mark.parametrize("where", FILTERS)
 def test_rows_are_the_same_whoever_plans(
-    spark_3: Spark3, duck: duckdb.DuckDBPyConnection, lake: RunningLake, birds: str, where: str
+    spark_3: SparkProcess, duck: duckdb.DuckDBPyConnection, lake: RunningLake, birds: str, where: str
 ) -> None:
     query = "SELECT k, CAST(day AS {text}) AS d, kind, feet FROM {table} WHERE {where} ORDER BY k"
     truth = duck.execute(query.format(text="varchar", table=f"lake.{birds}", where=where)).fetchall()
@@ -71,7 +71,9 @@ def test_rows_are_the_same_whoever_plans(
     assert spark_3.rows(counted.format("planned")) == spark_3.rows(counted.format("lake"))
 
 
-def test_older_states_branches_and_metadata_columns_are_read(spark_3: Spark3, catalog: Catalog, namespace: str) -> None:
+def test_older_states_branches_and_metadata_columns_are_read(
+    spark_3: SparkProcess, catalog: Catalog, namespace: str
+) -> None:
     name = f"{namespace}.t"
     spark_3.rows(f"CREATE TABLE planned.{name} (k bigint, p int) USING iceberg PARTITIONED BY (p)")
     spark_3.rows(f"INSERT INTO planned.{name} VALUES (1, 0), (2, 1)")
@@ -93,7 +95,7 @@ def test_older_states_branches_and_metadata_columns_are_read(spark_3: Spark3, ca
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_through_a_planned_catalog_lose_no_row(
-    spark_3: Spark3, duck: duckdb.DuckDBPyConnection, namespace: str, change: str, mode: str
+    spark_3: SparkProcess, duck: duckdb.DuckDBPyConnection, namespace: str, change: str, mode: str
 ) -> None:
     name = f"{namespace}.t"
     create_with_many_row_groups(spark_3.rows, name, mode)
@@ -104,7 +106,7 @@ def test_changes_through_a_planned_catalog_lose_no_row(
 
 
 def test_tables_of_version_3_are_planned_by_the_client_unless_the_property_says_otherwise(
-    spark_3: Spark3, lake: RunningLake, namespace: str
+    spark_3: SparkProcess, lake: RunningLake, namespace: str
 ) -> None:
     name = f"planned.{namespace}.t"
     spark_3.rows(f"CREATE TABLE {name} (k bigint) USING iceberg TBLPROPERTIES ('format-version' = '3')")

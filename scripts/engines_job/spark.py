@@ -1,4 +1,4 @@
-"""A stock Spark 3.5 with Iceberg in one process, that runs SQL: beside the Spark 4 that the tests' Python has."""
+"""A stock Spark with Iceberg in one process, that runs SQL: in a version beside the tests' own."""
 
 import json
 from base64 import b64encode
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.engines_job.java import JavaEngine, running_java
-from scripts.engines_job.packages import spark_3_jars
+from scripts.engines_job.packages import spark_jars
 
 _NAMES = (
     "util",
@@ -36,7 +36,7 @@ _SETTINGS = {
 }
 
 
-class Spark3:
+class SparkProcess:
     """Not for several threads."""
 
     def __init__(self, engine: JavaEngine) -> None:
@@ -49,11 +49,14 @@ class Spark3:
 
 
 @contextmanager
-def running_spark_3(folder: Path, catalogs: Mapping[str, Mapping[str, str]]) -> Iterator[Spark3]:
-    """Start it with the Java on the PATH; what it says goes to the folder. catalogs: settings of Iceberg catalogs."""
+def running_spark(version: str, folder: Path, catalogs: Mapping[str, Mapping[str, str]]) -> Iterator[SparkProcess]:
+    """Start it with the Java on the PATH; what it says goes to the folder.
+
+    version: one of SPARKS. catalogs: settings of Iceberg catalogs.
+    """
     settings = dict(_SETTINGS)
     for name, given in catalogs.items():
         settings[f"spark.sql.catalog.{name}"] = "org.apache.iceberg.spark.SparkCatalog"
         settings |= {f"spark.sql.catalog.{name}.{key}": value for key, value in given.items()}
-    with running_java("SparkStatements.java", spark_3_jars(), folder, _OPENED, settings) as engine:
-        yield Spark3(engine)
+    with running_java("SparkStatements.java", spark_jars(version), folder, _OPENED, settings) as engine:
+        yield SparkProcess(engine)
