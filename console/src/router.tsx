@@ -151,7 +151,7 @@ const audit = createRoute({
 const upkeep = createRoute({
   getParentRoute: () => warehouse,
   path: "/upkeep",
-  validateSearch: (search): { result?: string } => textsOf(search, ["result"]),
+  validateSearch: (search): { result?: string; show?: string } => textsOf(search, ["result", "show"]),
   component: lazyRouteComponent(() => import("./pages/admin/Upkeep.tsx"), "Upkeep"),
 });
 

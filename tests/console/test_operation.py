@@ -50,15 +50,46 @@ def test_job_that_runs_is_listed_and_what_waits_for_upkeep(lake: ShownLake, wind
     row.get_by_role("button", name="Details").click()
     expect(page.get_by_role("dialog").locator(".fact", has_text="Target")).to_contain_text("5")
     page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Count them").click()
+    expect(page).to_have_url(re.compile(r"result=running&show=tables$"))
     expect(page.get_by_role("group", name="Tables").get_by_role("row", name=re.compile("sales.orders"))).to_be_visible()
     page.get_by_role("button", name="Failed").click()
     expect(page.get_by_text("No such jobs")).to_be_visible()
     plan = page.get_by_role("group", name="Due now")
     due = plan.get_by_role("row", name=re.compile("sales.orders.*Statistics"))
     expect(due).to_contain_text("no snapshot has statistics of distinct values yet")
-    due.get_by_role("button", name="Copy").click()
-    command = f"duckicelake pipeline maintain sales.orders --only statistics --uri {lake.uri}"
-    assert page.evaluate("navigator.clipboard.readText()") == command
+
+
+def test_job_of_the_plan_is_put_into_the_queue(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/upkeep")
+    due = page.get_by_role("group", name="Due now").get_by_role("row", name=re.compile("sales.orders.*Remove orphans"))
+    due.get_by_role("button", name="Do it").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("The same by command and by HTTP").click()
+    command = f"duckicelake upkeep run sales.orders --no-wait --only remove-orphans --uri {lake.uri}"
+    expect(dialog.get_by_label("the command", exact=True)).to_have_text(command)
+    dialog.get_by_role("button", name="Put it into the queue").dblclick()
+    task = page.get_by_role("group", name="Queue").get_by_role("row", name=re.compile("sales.orders"))
+    expect(task).to_have_count(1)
+    expect(task).to_contain_text("queued")
+    task.get_by_role("button", name="Details").click()
+    expect(dialog.locator(".fact", has_text="Asked for by")).to_contain_text("anonymous")
+    dialog.get_by_role("button", name="Close").click()
+
+
+def test_what_a_lake_does_by_itself_is_shown_and_changed(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/upkeep")
+    shown = page.get_by_role("region", name="By itself")
+    shown.get_by_role("button", name="Change").click()
+    page.get_by_role("dialog").get_by_label("Flush").set_checked(True)
+    page.get_by_role("dialog").get_by_label("Sort").set_checked(True)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(shown).to_contain_text("sort")
+    given = lake.ask("GET", "/pipeline/v1/policies")["policies"]["maintenance.automatic"]
+    assert {"flush", "sort"} <= set(given.split(","))
 
 
 def test_settings_say_where_they_came_from_and_hide_secrets(lake: ShownLake, window: Visit) -> None:

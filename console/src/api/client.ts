@@ -3,7 +3,7 @@ import { FIRST_WAREHOUSE, serverUrl } from "./address.ts";
 import type { paths } from "./openapi";
 import { currentToken, demandSignIn, renewSession } from "./session.ts";
 
-type Method = "get" | "post" | "delete";
+type Method = "get" | "post" | "put" | "delete";
 type PathsWith<M extends Method> = { [P in keyof paths]: paths[P] extends Record<M, object> ? P : never }[keyof paths];
 type Operation<P extends keyof paths, M extends Method> = paths[P] extends Record<M, infer O> ? O : never;
 type JsonOf<R> = R extends { content: { "application/json": infer B } } ? B : undefined;
@@ -57,6 +57,10 @@ export function get<P extends PathsWith<"get">>(path: P, asked: Asked<P, "get"> 
 
 export function post<P extends PathsWith<"post">>(path: P, asked: Asked<P, "post"> = {}): Promise<Answer<P, "post">> {
   return call("post", path, asked);
+}
+
+export function put<P extends PathsWith<"put">>(path: P, asked: Asked<P, "put"> = {}): Promise<Answer<P, "put">> {
+  return call("put", path, asked);
 }
 
 export function remove<P extends PathsWith<"delete">>(

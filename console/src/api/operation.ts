@@ -105,6 +105,13 @@ export const upkeepQuery = (warehouse: string) =>
     refetchInterval: 10_000,
   });
 
+/** What the lake does by itself, and by which policies. */
+export const upkeepPoliciesQuery = (warehouse: string) =>
+  queryOptions({
+    queryKey: [warehouse, "upkeep policies"],
+    queryFn: ({ signal }) => get("/pipeline/v1/policies", { warehouse, signal }),
+  });
+
 export interface Parameter {
   readonly name: string;
   readonly in: "path" | "query" | "header" | "cookie";

@@ -1,5 +1,6 @@
 // Lists that come page by page. Of a long one, only the first page is asked again; the others come anew as it is scrolled.
 import type { InfiniteData, Query, QueryClient, QueryFilters } from "@tanstack/react-query";
+import { useEffect } from "react";
 import { serverUrl } from "./address.ts";
 
 type Pages = InfiniteData<unknown>;
@@ -59,4 +60,21 @@ export function putBefore<P, T>(
   if (shown === undefined || place < 0) return { pages: [first], pageParams: known.pageParams.slice(0, 1) };
   if (place === 0) return known;
   return { ...known, pages: [build(shown, [...entries(first).slice(0, place), ...entries(shown)]), ...older] };
+}
+
+interface FurtherPages {
+  readonly hasNextPage: boolean;
+  readonly isFetchingNextPage: boolean;
+  readonly isFetchNextPageError: boolean;
+  readonly fetchNextPage: () => unknown;
+  readonly data: unknown;
+}
+
+/** Ask for all pages, one after the other, where the whole is sorted or counted. Returns whether they are all here. */
+export function useAllPages(query: FurtherPages): boolean {
+  const { hasNextPage, isFetchingNextPage, isFetchNextPageError, fetchNextPage, data } = query;
+  useEffect(() => {
+    if (hasNextPage && !isFetchingNextPage && !isFetchNextPageError) void fetchNextPage();
+  }, [hasNextPage, isFetchingNextPage, isFetchNextPageError, fetchNextPage]);
+  return data !== undefined && !hasNextPage;
 }

@@ -2,7 +2,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { createContext, type FormEvent, type ReactNode, useContext, useRef, useState } from "react";
 import { type Identifier, quoteShell } from "../api/address.ts";
-import { ApiError, createKey, post, remove, urlOf, writeJson } from "../api/client.ts";
+import { ApiError, createKey, post, put, remove, urlOf, writeJson } from "../api/client.ts";
 import type { paths } from "../api/openapi";
 import { announceChange, renewQueries } from "../api/pages.ts";
 import { newestChangesQuery } from "../api/queries.ts";
@@ -13,7 +13,7 @@ import { type HistoryEntry, HistoryList } from "./HistoryList.tsx";
 import { Trouble } from "./Notice.tsx";
 
 export interface Request {
-  readonly method: "POST" | "DELETE";
+  readonly method: "POST" | "PUT" | "DELETE";
   readonly path: keyof paths;
   readonly warehouse: string;
   readonly values?: Readonly<Record<string, string>>;
@@ -30,6 +30,7 @@ export function sendRequest({ method, path, warehouse, values, query, body }: Re
     ...(body === undefined ? {} : { body }),
     ...(key ? { headers: { "Idempotency-Key": key } } : {}),
   };
+  if (method === "PUT") return put(path as never, asked as never);
   return method === "POST" ? post(path as never, asked as never) : remove(path as never, asked as never);
 }
 

@@ -56,9 +56,12 @@ interface Answered<T> {
   readonly data: T | undefined;
   readonly error: unknown;
   readonly refetch: () => unknown;
+  /** Of lists that come page by page. */
+  readonly isFetchNextPageError?: boolean;
+  readonly fetchNextPage?: () => unknown;
 }
 
-/** Shows what was asked once it is there, and until then why not. */
+/** Shows what was asked once it is there, and until then why not; of a list also why the rest isn't. */
 export function Loaded<T>({
   query,
   lines,
@@ -68,7 +71,14 @@ export function Loaded<T>({
   lines?: number;
   children: (data: T) => ReactNode;
 }) {
-  if (query.data !== undefined) return children(query.data);
+  if (query.data !== undefined) {
+    return (
+      <>
+        {children(query.data)}
+        {query.isFetchNextPageError ? <Trouble error={query.error} retry={() => void query.fetchNextPage?.()} /> : null}
+      </>
+    );
+  }
   if (query.error) return <Trouble error={query.error} retry={() => void query.refetch()} />;
   return <Waiting {...(lines === undefined ? {} : { lines })} />;
 }
