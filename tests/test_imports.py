@@ -65,7 +65,8 @@ ALLOWED: dict[str, set[str]] = {
         "features", "maintenance", "properties", "query", "rest",
     },
     "rewrites": {
-        "errors", "extras", "iceberg", "parquet", "lake", "bridge", "catalog", "features", "maintenance", "query",
+        "errors", "extras", "properties", "iceberg", "parquet", "lake", "bridge", "catalog", "features", "maintenance",
+        "query",
     },
     "mcp": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.doctor", "catalog", "changelog", "server", "cli", "client",

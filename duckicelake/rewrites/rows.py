@@ -4,7 +4,7 @@ import base64
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import find_children
 from duckicelake.maintenance.layout import RowOrder
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
+from duckicelake.properties import BLOOM_FILTER_FPP_PREFIX, BLOOM_FILTER_PREFIX
 from duckicelake.query.processes import QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_s3
@@ -30,6 +31,11 @@ ROW_ID: Final = "_row_id"
 LAST_UPDATED: Final = "_last_updated_sequence_number"
 """Iceberg's names of the columns of row lineage."""
 _WORKER: Final = Path(__file__).with_name("worker.py")
+_ROW_GROUP_ROWS: Final = 122_880
+"""DuckDB's default."""
+_DICTIONARY_BYTES: Final = 64 * 1024 * 1024
+_FALSE_POSITIVES: Final = 0.01
+"""Iceberg's default."""
 _CELLS: Final = 256
 """Of each column of a z-order: so many ranges of about as many rows each."""
 _SAMPLE_ROWS: Final = 100_000
@@ -94,7 +100,8 @@ class RewriteProcess:
         wanted = {
             "before": before,
             "query": f"{self._select(table, group)}{f' ORDER BY {key}' if key else ''}",
-            "format": f"FORMAT parquet, COMPRESSION {table.codec}, FIELD_IDS {_write_field_ids(table)}",
+            "format": f"FORMAT parquet, COMPRESSION {table.codec}, FIELD_IDS {_write_field_ids(table)}"
+            f"{_write_filter_options(table.metadata)}",
             "file_bytes": group.target_size,
             "name": secrets.token_hex(8),
         }
@@ -173,6 +180,34 @@ def _write_field_ids(table: RewrittenTable) -> str:
     if table.keeps_updates:
         ids.append(f"{LAST_UPDATED}: {SEQUENCE_NUMBER_FIELD_ID}")
     return f"{{{', '.join(ids)}}}"
+
+
+def _write_filter_options(metadata: TableMetadata) -> str:
+    """Have DuckDB write Bloom filters if the table wants one of any column.
+
+    DuckDB writes them of columns with a dictionary alone, and has no option for one column: all get a dictionary of up
+    to as many values as a row group has rows.
+    """
+    named = [name.removeprefix(BLOOM_FILTER_PREFIX) for name in metadata.properties if _asks_for_filter(metadata, name)]
+    if not named:
+        return ""
+    ratio = min(_parse_ratio(metadata.properties.get(f"{BLOOM_FILTER_FPP_PREFIX}{name}", "")) for name in named)
+    return (
+        f", DICTIONARY_SIZE_LIMIT {_ROW_GROUP_ROWS}, STRING_DICTIONARY_PAGE_SIZE_LIMIT {_DICTIONARY_BYTES}, "
+        f"BLOOM_FILTER_FALSE_POSITIVE_RATIO {ratio}"
+    )
+
+
+def _asks_for_filter(metadata: TableMetadata, name: str) -> bool:
+    return name.startswith(BLOOM_FILTER_PREFIX) and metadata.properties[name].lower() == "true"
+
+
+def _parse_ratio(text: str) -> float:
+    """Parse a share between 0 and 1; Iceberg's default for what is none."""
+    with suppress(ValueError):
+        if 0 < (ratio := float(text)) < 1:
+            return ratio
+    return _FALSE_POSITIVES
 
 
 def _write_order(table: RewrittenTable, group: RewriteGroup, order: RowOrder | None) -> tuple[list[str], str | None]:

@@ -211,6 +211,25 @@ def read_lineage(catalog: Catalog) -> list[tuple[int, int]]:
     return lineage(StaticTable.from_metadata(catalog.load_table("main.t").metadata_location))
 
 
+def test_bloom_filters_that_the_table_asks_for_are_written(
+    services: Services, ducklake: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute("CREATE TABLE lake.main.t (id BIGINT, name VARCHAR)")
+    for number in range(3):
+        ducklake.execute(f"INSERT INTO lake.main.t SELECT 2 * range, uuid()::VARCHAR FROM range({number}, 3000, 3)")
+    properties = {"write.parquet.bloom-filter-enabled.column.id": "true"}
+    properties["write.parquet.bloom-filter-fpp.column.id"] = "0.001"
+    update = {"action": "set-properties", "updates": properties}
+    request = CommitTableRequest.model_validate({"requirements": [], "updates": [update]})
+    tables.commit_table(services, ("main",), "t", request)
+    assert run(services, tmp_path, policy={"maintenance.compaction.min-files": "2"}).result == "done"
+    ((file,),) = ducklake.execute("SELECT data_file FROM ducklake_list_files('lake', 't')").fetchall()
+    probe = "SELECT bool_and(bloom_filter_excludes) FROM parquet_bloom_probe($file, 'id', $id)"
+    found = [ducklake.execute(probe, {"file": file, "id": id_}).fetchall()[0][0] for id_ in (2000, 2001)]
+    assert found == [False, True]
+
+
 def test_order_that_the_table_does_not_have_is_named(
     services: Services, catalog: Catalog, ducklake: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
