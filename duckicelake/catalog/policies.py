@@ -236,9 +236,10 @@ def _find_tagged(services: Services, tagged: TaggedColumn) -> GuardedColumn:
 def _check_store(services: Services) -> None:
     """Raise InvalidRequestError unless nothing but keys of the server leads to the warehouse's files."""
     for location in (*services.policy.places, services.policy.data_path):
-        if not canonicalize(location).startswith("s3://"):
+        if not canonicalize(location).startswith(("s3://", "gs://")):
             raise InvalidRequestError(
-                f"Policies take a warehouse whose files are all in S3: nothing keeps readers from those in {location}"
+                "Policies take a warehouse whose files are all in S3 or in Google Cloud Storage: nothing keeps readers "
+                f"from those in {location}"
             )
 
 

@@ -29,7 +29,7 @@ from duckicelake.lake.ducklake.view_columns import build_columns
 from duckicelake.lake.model import find_children, fold_case
 from duckicelake.query.processes import QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
-from duckicelake.query.reach import build_secrets, is_in_s3
+from duckicelake.query.reach import build_secrets, is_in_buckets
 from duckicelake.query.statement import LAKE, Tree
 from duckicelake.sql_dialects.placeholders import DUCKDB, cast_query, format_type_name
 
@@ -74,7 +74,7 @@ class ContentProcess:
 
     def reach(self, services: Services, tables: Sequence[tuple[Namespace, str]]) -> None:
         """Let it read the folders of tables."""
-        self.secrets = build_secrets(services, tables) if is_in_s3(services) else {}
+        self.secrets = build_secrets(services, tables) if is_in_buckets(services) else {}
 
     def describe(self, tree: Tree) -> Schema:
         """Describe a query's columns as a table's. Raises InvalidRequestError for what no table keeps."""

@@ -49,10 +49,10 @@ from duckicelake.query.plan import QueryExplanation, TableRead, build_plan
 from duckicelake.query.pool import ProcessTurn, QueryProcesses
 from duckicelake.query.processes import EXTENSIONS, Message, OpenOrder, QueryProcess, find_extension
 from duckicelake.query.reach import (
-    build_s3_settings,
+    build_bucket_settings,
     build_secrets,
     find_vendor,
-    is_in_s3,
+    is_in_buckets,
     list_directories,
     load_queried_table,
 )
@@ -354,7 +354,7 @@ def _check(services: Services, order: QueryOrder, process: QueryProcess) -> tupl
     with services.database.reading() as cursor:
         resolver = _TableResolver(services, cursor, order, _find_snapshot(cursor, order.at), process)
         tree = check_statement(parsed, resolver.resolve, order.sql)
-    secrets = build_secrets(services, resolver.tables.values()) if is_in_s3(services) else {}
+    secrets = build_secrets(services, resolver.tables.values()) if is_in_buckets(services) else {}
     return resolver, {"tree": tree, "secrets": secrets, "seconds": order.seconds}
 
 
@@ -388,9 +388,9 @@ def build_open_order(services: Services, *, is_restricted: bool) -> OpenOrder:
     key = (services.caller.principal.name, url, str(is_restricted))
     names: tuple[str, ...] = EXTENSIONS
     settings = RESTRICTED_SETTINGS if is_restricted else _SNAPSHOT_SETTINGS
-    if is_in_s3(services):
+    if is_in_buckets(services):
         find_vendor(services)
-        names, settings = (*EXTENSIONS, "httpfs"), {**settings, **build_s3_settings(services)}
+        names, settings = (*EXTENSIONS, "httpfs"), {**settings, **build_bucket_settings(services)}
     return OpenOrder(key, tuple(map(find_extension, names)), (attach,), list_directories(services), settings)
 
 

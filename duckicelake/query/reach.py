@@ -1,7 +1,7 @@
-"""Bound what a query's process reaches: the lake's folders, and of those in S3 only the ones of the query's tables.
+"""Bound what a query's process reaches: the lake's folders, and of those in buckets only the ones of its tables.
 
 DuckDB opens files in the allowed directories alone. For S3, the process gets temporary keys of STS, which read the
-folders of the tables that a query names, and are gone after it.
+folders of the tables that a query names, and are gone after it; for Google Cloud Storage, a token that is as narrow.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,62 +19,76 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.lake.ducklake.database import quote_literal
+from duckicelake.storage.gcs import GcsStore
+from duckicelake.storage.gcs_vendor import GcsVendor
 from duckicelake.storage.policy import StoreFolder, canonicalize, parse_folder
 from duckicelake.storage.registry import find_bucket_store
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.sts_vendor import S3Keys, StsVendor
-from duckicelake.storage.vendor import FolderKeys
+from duckicelake.storage.vendor import FolderKeys, StoreKeys
 
 SCHEMES: Final = ("s3", "s3a", "s3n")
 """Spellings of S3's locations, which DuckDB compares as texts."""
-_QUERIED_SCHEMES: Final = frozenset({"file", "s3"})
+_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {"s3": SCHEMES, "gs": ("gs", "gcs")}
+_QUERIED_SCHEMES: Final = frozenset({"file", *_SPELLINGS})
 
 
 def list_directories(services: Services) -> tuple[str, ...]:
     """List the folders of the lake as DuckDB compares them, each with a slash at its end.
 
-    Raises UnsupportedError for a lake in other buckets than those of S3.
+    Raises UnsupportedError for a lake in other buckets than those of S3 and of Google.
     """
-    folders = [canonicalize(location) for location in _list_locations(services)]
+    folders = [canonicalize(location) for location in services.policy.places]
     elsewhere = next((folder for folder in folders if folder.partition("://")[0] not in _QUERIED_SCHEMES), None)
     if elsewhere is not None:
         raise UnsupportedError(
-            "queries", f"Queries read files in folders and in S3, and those of this lake are in {elsewhere}"
+            "queries",
+            f"Queries read folders, S3 and Google Cloud Storage, and files of this lake are in {elsewhere}",
         )
     return tuple(f"{spelling}/" for folder in folders for spelling in _spell(folder))
 
 
-def build_s3_settings(services: Services) -> dict[str, Any]:
-    """Build DuckDB's settings for S3: names of files are literal, and may not lead to another server.
+def build_bucket_settings(services: Services) -> dict[str, Any]:
+    """Build DuckDB's settings for buckets: names of files are literal, and may not lead to another server.
 
-    DuckDB would take `?s3_endpoint=…` at the end of a file's name, and send the keys there. For files that no key is
-    for, it would ask Amazon.
+    DuckDB would take `?s3_endpoint=…` at the end of a file's name, and send the keys there. For files in S3 that no key
+    is for, it would ask Amazon.
     """
-    store = _find_store(services)
-    certificates = store.options.certificates()
-    bucket = next(folder.bucket for folder in map(parse_folder, _list_locations(services)) if folder is not None)
-    address = _split_address(store.find_address(bucket)[0], bucket)
-    proxy = None if store.options.proxy is None else urlsplit(store.options.proxy)
+    locations = services.policy.places
+    settings: dict[str, Any] = {"s3_url_compatibility_mode": True}
+    google = find_bucket_store(services.store, locations, GcsStore)
+    if google is not None:
+        settings |= _build_connection_settings(google.options.proxy, google.options.certificates)
+    amazon = find_bucket_store(services.store, locations, S3Store)
+    if amazon is not None:
+        places = map(parse_folder, locations)
+        bucket = next(place.bucket for place in places if place is not None and place.scheme == "s3")
+        address = _split_address(amazon.find_address(bucket)[0], bucket)
+        settings |= {f"s3_{name.lower()}": text for name, text in address.items()}
+        settings |= _build_connection_settings(amazon.options.proxy, amazon.options.certificates())
+    return settings
+
+
+def _build_connection_settings(proxy_url: str | None, certificates: str | None) -> Mapping[str, str]:
+    proxy = None if proxy_url is None else urlsplit(proxy_url)
     passing = {} if proxy is None else {"": f"{proxy.hostname}:{proxy.port}", "_username": proxy.username}
     return {
-        "s3_url_compatibility_mode": True,
-        **{f"s3_{name.lower()}": text for name, text in address.items()},
-        **{f"http_proxy{name}": text for name, text in passing.items()},
-        **({} if proxy is None else {"http_proxy_password": proxy.password}),
+        **{f"http_proxy{name}": str(text) for name, text in passing.items() if text is not None},
+        **({} if proxy is None or proxy.password is None else {"http_proxy_password": proxy.password}),
         **({} if certificates is None or not Path(certificates).is_file() else {"ca_cert_file": certificates}),
     }
 
 
-def is_in_s3(services: Services) -> bool:
-    """Return whether the lake may have files in S3."""
-    return any(canonicalize(location).startswith("s3://") for location in _list_locations(services))
+def is_in_buckets(services: Services) -> bool:
+    """Return whether the lake may have files in S3 or in Google Cloud Storage."""
+    return any(canonicalize(location).partition("://")[0] in _SPELLINGS for location in services.policy.places)
 
 
-def find_vendor(services: Services) -> StsVendor:
+def find_vendor(services: Services) -> StsVendor | GcsVendor:
     """Find who makes keys for some folders. Raises UnsupportedError if there are only keys for all of them."""
     access = services.access
     for vendor in (access.vendor, None if access.signer is None else access.signer.vendor):
-        if isinstance(vendor, StsVendor):
+        if isinstance(vendor, (StsVendor, GcsVendor)):
             return vendor
     raise UnsupportedError(
         "queries",
@@ -89,16 +103,17 @@ def build_secrets(services: Services, tables: Iterable[tuple[Namespace, str]]) -
     Raises UnsupportedError if the policy of no key can name all folders, UnavailableError if STS doesn't answer.
     """
     folders = sorted({folder.location for table in tables for folder in _find_folders(services, *table)})
-    asked = services.caller.principal.name, [*map(StoreFolder, folders)], MAX_GRANTED_SECONDS
-    vending = find_vendor(services).vend(*asked) if folders else None
-    if vending is None:
+    if not folders:
         return {}
+    vendor = find_vendor(services)
+    # Shorter tokens of Google's need a role of their own, and the process forgets these after the query.
+    seconds = MAX_GRANTED_SECONDS if isinstance(vendor, StsVendor) else None
+    vending = vendor.vend(services.caller.principal.name, [*map(StoreFolder, folders)], seconds)
     if vending.uncovered:
         raise UnsupportedError(
             "queries", f"The tables lie in {len(folders)} folders, more than keys of STS can name: ask for fewer tables"
         )
-    store = _find_store(services)
-    secrets = (secret for keys in vending.vended for secret in _build_secrets_of(store, keys))
+    secrets = (secret for keys in vending.vended for secret in _build_secrets_of(services, keys))
     return {f"query_{number}": secret for number, secret in enumerate(secrets)}
 
 
@@ -107,20 +122,10 @@ def load_queried_table(services: Services, namespace: Namespace, name: str) -> T
     return load_current_table(replace(services, caller=SERVER_CALLER), namespace, name)
 
 
-def _find_store(services: Services) -> S3Store:
-    store = find_bucket_store(services.store, _list_locations(services), S3Store)
-    assert store is not None
-    return store
-
-
 def _spell(folder: str) -> Sequence[str]:
     """Return a canonical folder in the spellings of its files: a path, or each of S3's schemes."""
     scheme, _, path = folder.partition("://")
-    return [path] if scheme == "file" else [f"{spelling}://{path}" for spelling in SCHEMES]
-
-
-def _list_locations(services: Services) -> tuple[str, ...]:
-    return services.policy.places
+    return [path] if scheme == "file" else [f"{spelling}://{path}" for spelling in _SPELLINGS[scheme]]
 
 
 def _find_folders(services: Services, namespace: Namespace, name: str) -> Sequence[StoreFolder]:
@@ -129,27 +134,39 @@ def _find_folders(services: Services, namespace: Namespace, name: str) -> Sequen
     return find_reach(services, (namespace, name), folders, table.row.table_id).folders
 
 
-def _build_secrets_of(store: S3Store, keys: FolderKeys) -> Iterator[str]:
+def _build_secrets_of(services: Services, keys: FolderKeys) -> Iterator[str]:
     """Build a secret for each bucket: buckets may have addresses and regions of their own."""
     for bucket in sorted({folder.bucket for folder in keys.folders}):
-        address, region = store.find_address(bucket)
         scopes = [
             f"{scheme}://{bucket}/{folder.key}"
             for folder in keys.folders
             if folder.bucket == bucket
-            for scheme in SCHEMES
+            for scheme in _SPELLINGS[folder.scheme]
         ]
-        assert isinstance(keys.keys, S3Keys)
-        texts = {
-            "KEY_ID": keys.keys.access_key_id,
-            "SECRET": keys.keys.secret_access_key,
-            "SESSION_TOKEN": keys.keys.session_token or "",
-            "REGION": region,
-            **_split_address(address, bucket),
-        }
+        texts = {**_build_options(services, keys.keys, bucket)}
+        kind = texts.pop("TYPE")
         members = [f"{name} {quote_literal(text)}" for name, text in texts.items()]
         scope = ", ".join(map(quote_literal, scopes))
-        yield f"(TYPE s3, PROVIDER config, {', '.join(members)}, SCOPE [{scope}])"
+        yield f"(TYPE {kind}, PROVIDER config, {', '.join(members)}, SCOPE [{scope}])"
+
+
+def _build_options(services: Services, keys: StoreKeys, bucket: str) -> Mapping[str, str]:
+    """Return the options of DuckDB's CREATE SECRET, TYPE among them, for a bucket as the server reaches it."""
+    if not isinstance(keys, S3Keys):
+        google = find_bucket_store(services.store, services.policy.places, GcsStore)
+        assert google is not None
+        return keys.list_secret_options({"gcs.service.host": google.options.endpoint or ""})
+    amazon = find_bucket_store(services.store, services.policy.places, S3Store)
+    assert amazon is not None
+    address, region = amazon.find_address(bucket)
+    return {
+        "TYPE": "s3",
+        "KEY_ID": keys.access_key_id,
+        "SECRET": keys.secret_access_key,
+        "SESSION_TOKEN": keys.session_token or "",
+        "REGION": region,
+        **_split_address(address, bucket),
+    }
 
 
 def _split_address(address: str, bucket: str) -> Mapping[str, str]:

@@ -23,7 +23,7 @@ from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.properties import BLOOM_FILTER_FPP_PREFIX, BLOOM_FILTER_PREFIX
 from duckicelake.query.processes import QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
-from duckicelake.query.reach import build_secrets, is_in_s3
+from duckicelake.query.reach import build_secrets, is_in_buckets
 from duckicelake.query.statement import LAKE
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup
 
@@ -165,7 +165,7 @@ def open_process(services: Services, limits: QueryLimits, namespace: Namespace, 
     try:
         order = build_open_order(services, is_restricted=False)
         process.open(replace(order, settings={**order.settings, "preserve_insertion_order": True}), limits)
-        keys = build_secrets(services, [(namespace, name)]) if is_in_s3(services) else {}
+        keys = build_secrets(services, [(namespace, name)]) if is_in_buckets(services) else {}
         yield RewriteProcess(process, limits, keys)
     finally:
         process.kill()

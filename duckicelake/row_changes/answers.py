@@ -23,7 +23,7 @@ from duckicelake.lake.model import find_children
 from duckicelake.query.pool import QueryProcesses
 from duckicelake.query.processes import Message, OpenOrder, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
-from duckicelake.query.reach import build_secrets, is_in_s3, load_queried_table
+from duckicelake.query.reach import build_secrets, is_in_buckets, load_queried_table
 from duckicelake.query.registry import run_reported
 from duckicelake.row_changes.position import RowChangePosition
 from duckicelake.row_changes.statements import (
@@ -158,7 +158,7 @@ def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:
             table.metadata,
         )
         message = builder.build(found, steps)
-    secrets = build_secrets(services, [place]) if is_in_s3(services) else {}
+    secrets = build_secrets(services, [place]) if is_in_buckets(services) else {}
     limits = {"rows": order.rows, "seconds": order.seconds, "grace_seconds": GRACE_SECONDS}
     ends = {"upto": upto, "is_last": is_last}
     return _ChangesPlan(history.uuid, found, {**message, **limits, **ends, "format": order.format, "secrets": secrets})

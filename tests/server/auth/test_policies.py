@@ -190,7 +190,10 @@ def test_local_files_take_no_policies(services: Services, serve: Serve) -> None:
     body = {"name": "p", "table": {"namespace": ["n"], "name": "t"}, "condition": "id < 5"}
     answer = http.post(POLICIES, json=body)
     assert answer.status_code == 400
-    assert "Policies take a warehouse whose files are all in S3" in answer.json()["error"]["message"]
+    assert (
+        "Policies take a warehouse whose files are all in S3 or in Google Cloud Storage"
+        in answer.json()["error"]["message"]
+    )
 
 
 def test_every_mask_of_the_specification_can_be_given(guarded: GuardedLake) -> None:
