@@ -125,7 +125,10 @@ def _find_user_name(user: int) -> str:
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:
-        message = f"Postgres needs a name of the user {user} in /etc/passwd: add one, or set DUCKICELAKE_DATABASE_URL"
+        message = (
+            f"Postgres needs a name of the user {user} in /etc/passwd: add one (systemd's DynamicUser= has one with "
+            "libnss-systemd), or set DUCKICELAKE_DATABASE_URL"
+        )
         raise StartupError(message) from None
 
 

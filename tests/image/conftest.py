@@ -108,9 +108,9 @@ def container() -> Iterator[Callable[..., Container]]:
     """Make containers, which are removed in the end; keywords are settings."""
     made: list[Container] = []
 
-    def make(*options: str, command: tuple[str, ...] = (), **settings: str) -> Container:
+    def make(*options: str, command: tuple[str, ...] = (), image: str = IMAGE, **settings: str) -> Container:
         environment = [word for name, value in settings.items() for word in ("--env", f"{name}={value}")]
-        made.append(Container((*options, *environment), command))
+        made.append(Container((*options, *environment), command, image))
         return made[-1]
 
     yield make

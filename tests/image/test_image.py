@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
@@ -16,6 +17,7 @@ from tests.image.conftest import IMAGE, START_SECONDS, Container, podman
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(600), pytest.mark.usefixtures("image")]
+EMBEDDED = "localhost/duckicelake-embedded"
 MAX_IMAGE_BYTES = 250_000_000
 SERVE_NEW = ("serve", "--create")
 USER = 10001
@@ -74,6 +76,27 @@ def test_lake_on_s3_is_written_and_read_from_outside_and_kept(container: Make, b
     wait_until(server.is_ready, START_SECONDS)
     read = RestCatalog("lake", uri=server.uri, **keys).load_table("zoo.birds").scan().to_arrow()
     assert read.to_pylist() == [{"name": "penguin", "legs": 2}]
+
+
+def test_embedded_postgres_keeps_a_lake_in_the_volume_and_answers_sql(container: Make, tmp_path: Path) -> None:
+    if podman("image", "exists", EMBEDDED).returncode != 0:
+        pytest.skip(
+            f"there is no {EMBEDDED}: TAG={EMBEDDED} scripts/image build POSTGRES=embedded EXTRAS=s3,arrow,queries"
+        )
+    os.chown(tmp_path, USER, USER)
+    server = container("--volume", f"{tmp_path}:/data", image=EMBEDDED)
+    server.start()
+    with httpx.Client(base_url=server.uri) as http:
+        http.post("/v1/namespaces", json={"namespace": ["zoo"]}).raise_for_status()
+        fields = [{"id": 1, "name": "name", "type": "string", "required": False}]
+        table = {"name": "birds", "schema": {"type": "struct", "fields": fields}}
+        http.post("/v1/namespaces/zoo/tables", json=table).raise_for_status()
+        http.post("/v1/namespaces/zoo/tables/birds/rows", json=[{"name": "duck"}]).raise_for_status()
+    assert podman("stop", "--time", str(STOP_SECONDS + 20), server.name).returncode == 0
+    assert podman("start", server.name).returncode == 0
+    wait_until(server.is_ready, START_SECONDS)
+    asked = {"sql": "SELECT name FROM zoo.birds"}
+    assert "duck" in httpx.post(f"{server.uri}/sql/v1/query", json=asked, timeout=60).raise_for_status().text
 
 
 def test_health_check_fails_where_no_server_answers(container: Make) -> None:
