@@ -1,8 +1,8 @@
 """Tasks that rewrite a table's files, group by group; each is a commit of its own that changes no row."""
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,11 +27,13 @@ from duckicelake.iceberg.requirements import AssertRefSnapshotId
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import MAIN, Snapshot
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
+from duckicelake.lake.model import ColumnStats
 from duckicelake.lake.side_tables import locations
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.query.processes import QueryLimits
-from duckicelake.rewrites.rows import STATEMENT_SECONDS, RewriteProcess, RewrittenTable, open_process
+from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
+from duckicelake.rewrites.rows import STATEMENT_SECONDS, RewriteProcess, RewrittenTable, WrittenFile, open_process
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_groups, count_files
 
 _ROUNDS: Final = 3
@@ -110,25 +112,39 @@ class _Rewrite:
         self.control.check()
         task = self.task
         table = RewrittenTable(task.namespace, task.table, version.metadata, version.checked_upto, task.policy.codec)
-        written = process.write_group(table, group, task.policy.order)
+        written = self._write_group(process, table, group)
         upload = SnapshotUpload(self.services, version.metadata)
         try:
-            _check_rows(group, sum(rows for _, rows, _ in written))
+            _check_rows(group, sum(file.rows for file, _ in written))
             with discard_on_error(self.services, upload.paths):
                 files = {
-                    str(path): _add_file(upload, table, path, rows, stats) for path, rows, stats in written if rows
+                    str(file.path): AddedFile(_add_file(upload, table, file), place.spec_id, place.partition)
+                    for file, place in written
+                    if file.rows
                 }
                 self.snapshot_ids.append(self._commit(_Replacement(process, table, group, files)))
         except _FilesGoneError:
             return False
         finally:
-            for path, *_ in written:
-                path.unlink(missing_ok=True)
+            _remove_files(file for file, _ in written)
         self.counts["rewritten files"] += len(group.files)
         self.counts["rewritten bytes"] += group.size
         self.counts["added files"] += len(files)
         self.control.report(self.counts)
         return True
+
+    def _write_group(
+        self, process: RewriteProcess, table: RewrittenTable, group: RewriteGroup
+    ) -> list[tuple[WrittenFile, FilePlace]]:
+        """Write the rows of a group; return the files and where they belong."""
+        partitions = None if self.is_sort else _find_partitions(process, table, group)
+        written = process.write_group(table, group, self.task.policy.order, partitions)
+        places = [_find_place(file, table, group, partitions) for file in written]
+        if None in places:  # as of infinite days among nulls: the files stay in the partition that they had
+            _remove_files(written)
+            written = process.write_group(table, group, self.task.policy.order)
+            places = [_find_place(file, table, group, None) for file in written]
+        return [(file, place) for file, place in zip(written, places, strict=True) if place is not None]
 
     def _commit(self, replacement: "_Replacement") -> int:
         """Commit a group on main as it is then; the id of the snapshot. _FilesGoneError, UnavailableError."""
@@ -180,7 +196,7 @@ class _Replacement:
     process: RewriteProcess
     table: RewrittenTable
     group: RewriteGroup
-    files: Mapping[str, DataFile]
+    files: Mapping[str, AddedFile]
 
     def build(self, services: Services, version: TableVersion) -> ReplacedFiles:
         """Return what is to be committed on this version. Rows deleted meanwhile are deleted in the new files."""
@@ -193,13 +209,8 @@ class _Replacement:
         deleted = read_deleted_positions(space, listed, members.keys())
         removed = {file_id: deleted.get(file_id, frozenset()) for file_id in members}
         gone = self._carry({file_id: now - members[file_id].deleted for file_id, now in removed.items()}, members)
-        row = self.group.files[0].row
         return ReplacedFiles(
-            removed,
-            [
-                AddedFile(file, row.spec_id, row.partition, gone.get(path, frozenset()))
-                for path, file in self.files.items()
-            ],
+            removed, [replace(file, gone=gone.get(path, frozenset())) for path, file in self.files.items()]
         )
 
     def _carry(
@@ -215,18 +226,44 @@ class _Replacement:
         return self.process.find_positions([Path(path) for path in self.files], row_ids) if row_ids else {}
 
 
-def _add_file(
-    upload: SnapshotUpload, table: RewrittenTable, path: Path, rows: int, said: Mapping[str, Mapping[str, str]]
-) -> DataFile:
+def _remove_files(files: Iterable[WrittenFile]) -> None:
+    for file in files:
+        file.path.unlink(missing_ok=True)
+
+
+def _find_partitions(process: RewriteProcess, table: RewrittenTable, group: RewriteGroup) -> PresentPartitions | None:
+    """Return the present spec's partitions for a group of an older spec, if no more files come of it than it has."""
+    if group.files[0].row.spec_id == table.metadata.default_spec_id:
+        return None
+    partitions = find_present_partitions(table.metadata)
+    if partitions is None or process.count_partitions(table, group, partitions) > len(group.files):
+        return None
+    return partitions
+
+
+def _find_place(
+    written: WrittenFile, table: RewrittenTable, group: RewriteGroup, partitions: PresentPartitions | None
+) -> FilePlace | None:
+    """Return the spec and partition of a file; None if Iceberg has other values than DuckDB divided the rows by."""
+    if partitions is not None:
+        return partitions.place(written.keys, _build_stats(table, written))
+    row = group.files[0].row
+    return FilePlace(row.spec_id, row.partition)
+
+
+def _build_stats(table: RewrittenTable, written: WrittenFile) -> list[ColumnStats]:
+    leaves = map_leaf_paths(to_columns(table.metadata.schema()))
+    return [build_copy_stats(leaves[leaf], facts) for leaf, facts in written.stats.items() if leaf in leaves]
+
+
+def _add_file(upload: SnapshotUpload, table: RewrittenTable, written: WrittenFile) -> DataFile:
     """Put a written file into the store. Row ids are counted, so that DuckLake needs no copy with them."""
-    schema = table.metadata.schema()
-    leaves = map_leaf_paths(to_columns(schema))
-    stats = [build_copy_stats(leaves[leaf], facts) for leaf, facts in said.items() if leaf in leaves]
-    metrics = parse_column_metrics(LakeMetrics(schema.leaves()).build_metrics(stats))
+    rows, schema = written.rows, table.metadata.schema()
+    metrics = parse_column_metrics(LakeMetrics(schema.leaves()).build_metrics(_build_stats(table, written)))
     own = (ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID) if table.keeps_updates else (ROW_ID_FIELD_ID,)
     for name, count in (("value_counts", rows), ("null_value_counts", 0)):
         metrics[name] = {**(metrics[name] or {}), **dict.fromkeys(own, count)}
-    data = path.read_bytes()
+    data = written.path.read_bytes()
     return DataFile(
         content=FileContent.DATA,
         file_path=upload.add("rows.parquet", data, "data"),

@@ -25,6 +25,7 @@ from duckicelake.query.processes import QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets
 from duckicelake.query.statement import LAKE
+from duckicelake.rewrites.partitions import KEY_PREFIX, PresentPartitions
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup
 
 ROW_ID: Final = "_row_id"
@@ -43,8 +44,16 @@ STATEMENT_SECONDS: Final = 3600.0
 """Of one statement, which reads one group of files, or some columns."""
 _SKETCHED_AS: Final = {"boolean": "TINYINT", "int": "INTEGER", "long": "BIGINT", "timestamp": "TIMESTAMP"}
 """DuckDB's types of columns that it may have in several."""
-WrittenFile = tuple[Path, int, Mapping[str, Mapping[str, str]]]
-"""Path, rows and statistics of a file, as DuckDB's COPY says."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file, as DuckDB's COPY says. stats: by column. keys: texts of what divides the files, by name."""
+
+    path: Path
+    rows: int
+    stats: Mapping[str, Mapping[str, str]]
+    keys: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +103,40 @@ class RewriteProcess:
     limits: QueryLimits
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def write_group(self, table: RewrittenTable, group: RewriteGroup, order: RowOrder | None) -> list[WrittenFile]:
-        """Write the rows of a group into files. Raises InvalidRequestError for an order that the table doesn't have."""
+    def write_group(
+        self,
+        table: RewrittenTable,
+        group: RewriteGroup,
+        order: RowOrder | None,
+        partitions: PresentPartitions | None = None,
+    ) -> list[WrittenFile]:
+        """Write the rows of a group into files. Raises InvalidRequestError for an order that the table doesn't have.
+
+        partitions: by which the files are divided; None: they stay in the partition of the group.
+        """
         before, key = _write_order(table, group, order)
+        query = f"{self._select(table, group)}{f' ORDER BY {key}' if key else ''}"
+        if partitions is not None:
+            query = f"SELECT *, {_write_keys(partitions)} FROM ({query})"
         wanted = {
             "before": before,
-            "query": f"{self._select(table, group)}{f' ORDER BY {key}' if key else ''}",
+            "query": query,
+            "divided_by": [f"{KEY_PREFIX}{at}" for at in range(len(partitions.keys))] if partitions else [],
             "format": f"FORMAT parquet, COMPRESSION {table.codec}, FIELD_IDS {_write_field_ids(table)}"
             f"{_write_filter_options(table.metadata)}",
             "file_bytes": group.target_size,
             "name": secrets.token_hex(8),
         }
-        return [(Path(file), rows, stats) for file, rows, _, stats in self._ask(b"W", wanted)]
+        return [
+            WrittenFile(Path(file), rows, stats, keys or {}) for file, rows, _, stats, keys in self._ask(b"W", wanted)
+        ]
+
+    def count_partitions(self, table: RewrittenTable, group: RewriteGroup, partitions: PresentPartitions) -> int:
+        """Count the partitions that the rows of a group belong to."""
+        files = _as_tuple(_quote_all(file.path for file in group.files))
+        keys = f"SELECT DISTINCT {_write_keys(partitions)} FROM {table.source} WHERE filename IN {files}"
+        ((count,),) = self._ask(b"F", {"query": f"SELECT count(*) FROM ({keys})", "parameters": {}})
+        return int(count)
 
     def count_distinct(self, table: RewrittenTable, columns: Sequence[SketchedColumn]) -> list[tuple[int, bytes]]:
         """Count the distinct values of each column; return the number and the encoded sketch."""
@@ -169,6 +200,10 @@ def open_process(services: Services, limits: QueryLimits, namespace: Namespace, 
         yield RewriteProcess(process, limits, keys)
     finally:
         process.kill()
+
+
+def _write_keys(partitions: PresentPartitions) -> str:
+    return ", ".join(f"{expression} AS {KEY_PREFIX}{at}" for at, expression in enumerate(partitions.expressions))
 
 
 def _write_field_ids(table: RewrittenTable) -> str:

@@ -53,12 +53,14 @@ def write_rows(
     order = json.loads(message[1])
     folder = Path.cwd() / _FOLDER / order["name"]
     folder.parent.mkdir(exist_ok=True)
-    options = f"RETURN_STATS true, FILE_SIZE_BYTES {int(order['file_bytes'])}, FILENAME_PATTERN 'rows-{{uuidv7}}'"
+    divided = order["divided_by"]  # DuckDB has either folders of keys or files of a size
+    layout = f"PARTITION_BY ({', '.join(divided)})" if divided else f"FILE_SIZE_BYTES {int(order['file_bytes'])}"
+    options = f"RETURN_STATS true, {layout}, FILENAME_PATTERN 'rows-{{uuidv7}}'"
     with ProgressReports(connection, answers), use_secrets(connection, order), commands.run():
         for statement in order["before"]:
             connection.execute(statement)
         rows = connection.execute(f"COPY ({order['query']}) TO {_quote(str(folder))} ({order['format']}, {options})")
-        made = [[str(file), count, size, stats] for file, count, size, _, stats, *_ in rows.fetchall()]
+        made = [[str(file), count, size, stats, keys] for file, count, size, _, stats, keys, *_ in rows.fetchall()]
     yield b"W", json.dumps(made).encode()
 
 

@@ -197,7 +197,58 @@ def test_a_file_that_is_rewritten_meanwhile_is_left_out(
     assert_sound(services)
 
 
-def test_files_of_older_partitionings_stay_in_their_partitions(
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_files_of_older_partitionings_move_into_the_present_one(
+    services: Services, client: Client, duck: Duck, control: Control, version: str
+) -> None:
+    client.create(properties={"format-version": version})
+    duck.execute("ALTER TABLE lake.ns.t ADD COLUMN day TIMESTAMP")
+    for start in range(6):
+        moments = "[TIMESTAMP '1969-12-31 23:00', '2024-02-29 01:00', NULL]"
+        duck.execute(f"INSERT INTO lake.ns.t SELECT {start}, unnest(['a', 'b', NULL]), unnest({moments}::TIMESTAMP[])")
+    duck.execute("ALTER TABLE lake.ns.t SET PARTITIONED BY (name, year(day), month(day), day(day))")
+    duck.execute("INSERT INTO lake.ns.t VALUES (7, 'a', '2020-01-01')")
+    duck.execute("UPDATE lake.ns.t SET name = 'c' WHERE id = 5 AND name = 'a'")
+    before, rows = history(duck), pyiceberg_rows_with_nulls(client)
+    outcome = compact(services, task(), control)
+    assert (outcome.counts["rewritten files"], outcome.counts["added files"]) == (6, 3)
+    after = history(duck)
+    assert {key: after[key] for key in before} == before
+    assert pyiceberg_rows_with_nulls(client) == rows
+    metadata = Client(fresh(services)).metadata()
+    scan = StaticTable.from_metadata(Client(fresh(services)).load()["metadata-location"]).scan("name = 'b'")
+    (planned,) = scan.plan_files()
+    assert (planned.file.spec_id, list(planned.file.partition)) == (metadata["default-spec-id"], ["b", 19782])
+    assert duck.sql("SELECT count(*) FROM lake.ns.t WHERE name = 'a' AND day < '1970-01-01'").fetchall() == [(5,)]
+    assert_sound(services)
+
+
+def test_infinite_days_keep_files_where_they_are(
+    services: Services, client: Client, duck: Duck, control: Control
+) -> None:
+    client.create()
+    duck.execute("ALTER TABLE lake.ns.t ADD COLUMN day DATE")
+    for start in range(3):
+        duck.execute(f"INSERT INTO lake.ns.t SELECT {start}, 'n', unnest(['infinity'::DATE, NULL])")
+    duck.execute("ALTER TABLE lake.ns.t SET PARTITIONED BY (month(day))")
+    rows = duckdb_rows(duck)
+    assert compact(services, task(), control).counts["added files"] == 1
+    assert duckdb_rows(duck) == rows
+    assert duck.sql("SELECT count(*) FROM lake.ns.t WHERE day IS NOT NULL").fetchall() == [(3,)]
+    assert_sound(services)
+
+
+def test_files_of_older_partitionings_stay_where_more_files_would_come(
+    services: Services, client: Client, duck: Duck, control: Control
+) -> None:
+    client.create()
+    for start in range(3):
+        duck.execute(f"INSERT INTO lake.ns.t SELECT range, 'n' || range FROM range({start}, 10)")
+    duck.execute("ALTER TABLE lake.ns.t SET PARTITIONED BY (name)")
+    assert compact(services, task(), control).counts["added files"] == 1
+
+
+def test_files_of_older_partitionings_are_merged_by_themselves(
     services: Services, client: Client, duck: Duck, control: Control
 ) -> None:
     client.create()
