@@ -308,4 +308,5 @@ def _give_up(services: Services, namespace: Namespace, name: str, table: TableVe
         check_unguarded(services, cursor, (namespace, name))
         if not lake_tables.drop_table(cursor, schema_name, name, purge=False, is_final=True, expected=table.row):
             raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")
-        services.settle(cursor, [build_touched(namespace, name)], [table.row.table_id])
+        touched = build_touched(namespace, name, {"metadata-location": table.location})
+        services.settle(cursor, [touched], [table.row.table_id])

@@ -36,6 +36,7 @@ _UNREGISTER_EXAMPLES: Final = (
     "duckicelake unregister sales.orders",
     "duckicelake unregister --namespace sales --json > sales.jsonl",
     "duckicelake unregister --all --dry-run",
+    "duckicelake unregister --all --given-up --json > all.jsonl",
 )
 
 
@@ -137,18 +138,25 @@ def unregister(
     namespace: Annotated[str, typer.Option(help="All tables of this namespace and those below it.")] = "",
     every: Annotated[bool, typer.Option("--all", help="All tables of the lake.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List them, and give up none.")] = False,
+    earlier: Annotated[
+        bool, typer.Option("--given-up", help="List those that were given up earlier, and change nothing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Give tables up to another catalog, and print where the metadata.json of each is, for its `register`.
 
     All files stay, and nothing here names them any more. Views are only listed. Exits with 1 unless all were given up.
+    Run it again after an interruption: --given-up then says where the tables are that went before.
     """
     from duckicelake.errors import BadInputError
-    from duckicelake.other_catalogs.transfer import give_up
+    from duckicelake.other_catalogs.transfer import give_up, list_given_up
 
     if sum([bool(names), bool(namespace), every]) != 1:
         raise BadInputError("give names of tables, or --namespace, or --all")
-    outcomes = give_up(lake, names or [], namespace, is_dry_run=dry_run)
+    if earlier:
+        outcomes = list_given_up(lake, names or [], namespace)
+    else:
+        outcomes = give_up(lake, names or [], namespace, is_dry_run=dry_run)
     if not _report(outcomes, as_json=as_json):
         raise typer.Exit(1)
 

@@ -80,7 +80,7 @@ def compare_tables(theirs: Json, ours: Json | None, is_as_registered: Callable[[
 
 
 def _compare_copy(theirs: Json, ours: Json, copied: str) -> tuple[State, str]:
-    if copied == str(_current_snapshot(theirs) or "none"):
+    if copied == str(find_current_snapshot(theirs) or "none"):
         return "there", ""
     if len(_snapshot_ids(ours)) > 1:
         return "diverged", f"written here since snapshot {copied} of the source was copied"
@@ -91,7 +91,7 @@ def find_difference(theirs: Json, ours: Json) -> str:
     """Name what differs between two metadata of a table that readers would see; empty if nothing does."""
     pairs = {
         "the UUID": (theirs["table-uuid"], ours["table-uuid"]),
-        "the current snapshot": (_current_snapshot(theirs), _current_snapshot(ours)),
+        "the current snapshot": (find_current_snapshot(theirs), find_current_snapshot(ours)),
         "the snapshots": (_snapshot_ids(theirs), _snapshot_ids(ours)),
         "the branches and tags": (_refs(theirs), _refs(ours)),
         "the columns": (_columns(theirs), _columns(ours)),
@@ -101,7 +101,8 @@ def find_difference(theirs: Json, ours: Json) -> str:
     return f"{' and '.join(different)} differ" if different else ""
 
 
-def _current_snapshot(metadata: Json) -> int | None:
+def find_current_snapshot(metadata: Json) -> int | None:
+    """Return the id of the current snapshot of a table's metadata, if it has one."""
     found = metadata.get("current-snapshot-id")
     return None if found in (None, -1) else int(found)  # version 1 writes -1 for none
 
@@ -112,7 +113,7 @@ def _snapshot_ids(metadata: Json) -> frozenset[int]:
 
 def _refs(metadata: Json) -> Mapping[str, tuple[int, str]]:
     refs = metadata.get("refs") or {}
-    current = _current_snapshot(metadata)
+    current = find_current_snapshot(metadata)
     main = {} if current is None else {"main": (current, "branch")}
     return main | {name: (ref["snapshot-id"], ref["type"]) for name, ref in refs.items()}
 

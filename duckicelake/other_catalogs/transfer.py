@@ -18,7 +18,7 @@ from duckicelake.errors import (
     MissingTableError,
     PipelineError,
 )
-from duckicelake.other_catalogs.comparison import Outcome, State, compare_tables, find_difference
+from duckicelake.other_catalogs.comparison import Outcome, State, compare_tables, find_current_snapshot, find_difference
 from duckicelake.other_catalogs.source import CatalogSource, CatalogTable, CopyProgress, Options, list_namespaces
 from duckicelake.rest.client import encode_namespace, encode_segment
 from duckicelake.rest.names import Namespace, parse_table
@@ -116,7 +116,7 @@ def _bring_table(source: CatalogSource, lake: Lake, one: _Found, plan: Migration
     try:
         table = source.load_table(one.namespace, one.name)
         ours = _load_here(lake, one)
-        state, detail = compare_tables(table.metadata, ours, partial(_is_as_registered, lake, one))
+        state, detail = compare_tables(table.metadata, ours, partial(_is_as_registered, lake, one, ours))
         if state is not None and not (state == "behind" and plan.updates):
             return Outcome("table", one.called, state, detail)
         overwrite = state is not None
@@ -144,10 +144,12 @@ def _load_here(lake: Lake, one: _Found) -> Json | None:
         return None
 
 
-def _is_as_registered(lake: Lake, one: _Found) -> bool:
-    """Return whether the last change of a table is that it was registered."""
+def _is_as_registered(lake: Lake, one: _Found, ours: Json | None) -> bool:
+    """Return whether the last change of a table is that it was registered, as it is now: the history lags a second."""
     last = next(lake.history(one.called, page_size=1), None)
-    return last is not None and last.operation == "register_table"
+    if ours is None or last is None or last.operation != "register_table":
+        return False
+    return last.iceberg_snapshot_id == find_current_snapshot(ours)
 
 
 def _register(lake: Lake, one: _Found, table: CatalogTable, plan: MigrationPlan, *, overwrite: bool) -> Outcome:
@@ -291,6 +293,23 @@ def give_up(lake: Lake, names: Sequence[str], top: str, *, is_dry_run: bool) -> 
             yield _give_up(lake, one.name, is_dry_run=is_dry_run)
         elif one.kind == "view":
             yield _find_view(lake, one.name)
+
+
+def list_given_up(lake: Lake, names: Sequence[str], top: str) -> Iterator[Outcome]:
+    """Yield tables that were given up earlier, the newest first, as the lake's history has them.
+
+    names, top: as in `give_up`. A table that has been registered again since is left out.
+    """
+    seen: set[str] = set()
+    for change in lake.history(kinds=("create-table", "drop-table")):
+        name = change.resource
+        location = change.parameters.get("metadata-location")
+        is_wanted = name in names if names else not top or name.startswith(f"{top}.")
+        if name in seen or not is_wanted:
+            continue
+        seen.add(name)
+        if change.operation == "unregister_table" and location:
+            yield Outcome("table", name, "given up", str(location))
 
 
 def _give_up(lake: Lake, name: str, *, is_dry_run: bool) -> Outcome:

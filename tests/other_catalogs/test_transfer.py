@@ -184,6 +184,15 @@ def test_tables_leave_with_all_their_rows_to_another_catalog(sources: Sources, n
     with duckicelake.connect(sources.target.uri) as lake:
         lake.table(f"{namespace}.inlined").update_properties({}, ["ducklake.protected"])
     last = invoke(*leave, f"{namespace}.inlined")
+    last_went = json.loads(last.stdout)
+    named = {f"{namespace}.orders": found[f"{namespace}.orders"]["detail"], last_went["name"]: last_went["detail"]}
+
+    def list_earlier() -> dict[str, str]:
+        earlier = invoke(*leave, "--namespace", namespace, "--given-up").stdout.splitlines()
+        return {line["name"]: line["detail"] for line in map(json.loads, earlier)}
+
+    wait_until(lambda: list_earlier() == named)
+    assert invoke(*leave, f"{namespace}.orders", "--given-up").stdout.count("\n") == 1
     found[f"{namespace}.inlined"] = json.loads(last.stdout)
     sources.sql.create_namespace(namespace)
     for name, rows in (("orders", 20), ("inlined", 1)):
