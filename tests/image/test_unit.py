@@ -86,9 +86,10 @@ def running(mounts: list[str], port: int, console: Path) -> Iterator[Machine]:
     try:
         wait_until(lambda: "Reached target" in console.read_text(errors="replace"), START_SECONDS)
         yield Machine(int(children.read_text().split()[0]), port)
-    finally:
-        container.send_signal(signal.SIGKILL)
-        container.wait()
+    finally:  # with its first process the machine ends; systemd-nspawn alone would leave it running
+        for process in children.read_text().split():
+            os.kill(int(process), signal.SIGKILL)
+        container.wait(START_SECONDS)
 
 
 @pytest.fixture
