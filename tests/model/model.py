@@ -95,6 +95,8 @@ class Table:
     begins_unpartitioned: bool = True
     rewritten: bool = False
     files_without_ids: bool = False
+    lacks_names: bool = False
+    row_ids_repeat: bool = False
     names_mean_one: bool = True
     names: dict[tuple[int | None, str], int] = field(default_factory=dict)
     snapshots: dict[int, Version] = field(default_factory=dict)
@@ -139,6 +141,12 @@ class Table:
         self.partitioned = keys
         self.ever_partitioned |= {key for key, _ in keys}
         self.ever_bucketed |= {key for key, transform in keys if transform.startswith("bucket")}
+
+    @property
+    def is_partitioned_by_text(self) -> bool:
+        """DuckDB 1.5's flush brings rows back in partitions whose value has a quote or letters outside of ASCII."""
+        texts = {column.key for _, column in self.all_columns() if column.type == "string"}
+        return any(key in texts for key, _ in self.partitioned)
 
     def note_names(self) -> None:
         """Remember which column a name meant, and whether that was always the same."""

@@ -127,7 +127,7 @@ def add_data_files(lake: Lake, table: Table, random: Random) -> None:
 # Maintenance
 
 
-@DUCKDB.may(weight=4)
+@DUCKDB.may(weight=4, when=lambda table: not table.is_partitioned_by_text)
 def flush(lake: Lake, table: Table, random: Random) -> None:
     lake.sql(
         f"CALL ducklake_flush_inlined_data('lake', schema_name => '{table.namespace}', table_name => '{table.name}')"
@@ -175,6 +175,8 @@ def expire_and_clean(lake: Lake, _: Table, random: Random) -> None:
 
 @DUCKDB.may()
 def checkpoint(lake: Lake, _: Table, random: Random) -> None:
+    if any(table.is_partitioned_by_text for table in lake.tables):
+        return
     lake.sql("CHECKPOINT lake")
     for each in lake.tables:
         each.rewritten = True

@@ -102,6 +102,7 @@ def add_column(lake: Lake, table: Table, random: Random) -> None:
         column = replace(column, default=some_value(column, random, required=True))
     default = f" DEFAULT {plain_literal(column.default)}" if column.default is not None else ""
     lake.sql(f"ALTER TABLE {table.in_duckdb} ADD COLUMN {quoted(column.name)} {sql_type(column)}{default}")
+    table.lacks_names |= table.files_without_ids
     table.reshape((*table.columns, column))
 
 
@@ -135,6 +136,7 @@ def add_field(lake: Lake, table: Table, random: Random) -> None:
         child = lake.new_column(parent.children, random, FIELD_TYPES, unheard=table.files_without_ids)
         path = f"{quoted(parent.name)}.{quoted(child.name)}"
         lake.sql(f"ALTER TABLE {table.in_duckdb} ADD COLUMN {path} {sql_type(child)}")
+        table.lacks_names |= table.files_without_ids
         table.change(replace(parent, children=(*parent.children, child)))
 
 

@@ -96,7 +96,7 @@ def several_updates(lake: Lake, table: Table, random: Random) -> None:
     table.main = table.main.lacking(ids).having(*rows)
 
 
-@PYICEBERG.may(when=lambda table: not table.partitioned and table.names_mean_one)
+@PYICEBERG.may(when=lambda table: not table.partitioned and table.names_mean_one and not table.lacks_names)
 def add_files(lake: Lake, table: Table, random: Random) -> None:
     """Not where a name has meant two columns: the table's name mapping has it once."""
     rows = lake.new_rows(table, random.randint(1, 12), random)
