@@ -47,7 +47,7 @@ _SKETCHED_AS: Final = {"boolean": "TINYINT", "int": "INTEGER", "long": "BIGINT",
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFile:
+class RewrittenFile:
     """A file, as DuckDB's COPY says. stats: by column. keys: texts of what divides the files, by name."""
 
     path: Path
@@ -109,7 +109,7 @@ class RewriteProcess:
         group: RewriteGroup,
         order: RowOrder | None,
         partitions: PresentPartitions | None = None,
-    ) -> list[WrittenFile]:
+    ) -> list[RewrittenFile]:
         """Write the rows of a group into files. Raises InvalidRequestError for an order that the table doesn't have.
 
         partitions: by which the files are divided; None: they stay in the partition of the group.
@@ -128,7 +128,7 @@ class RewriteProcess:
             "name": secrets.token_hex(8),
         }
         return [
-            WrittenFile(Path(file), rows, stats, keys or {}) for file, rows, _, stats, keys in self._ask(b"W", wanted)
+            RewrittenFile(Path(file), rows, stats, keys or {}) for file, rows, _, stats, keys in self._ask(b"W", wanted)
         ]
 
     def count_partitions(self, table: RewrittenTable, group: RewriteGroup, partitions: PresentPartitions) -> int:
