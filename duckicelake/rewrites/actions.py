@@ -33,7 +33,7 @@ from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
-from duckicelake.rewrites.rows import STATEMENT_SECONDS, RewriteProcess, RewrittenFile, RewrittenTable, open_process
+from duckicelake.rewrites.rows import STATEMENT_SECONDS, NewFile, RewriteProcess, RewrittenTable, open_process
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_groups, count_files
 
 _ROUNDS: Final = 3
@@ -135,7 +135,7 @@ class _Rewrite:
 
     def _write_group(
         self, process: RewriteProcess, table: RewrittenTable, group: RewriteGroup
-    ) -> list[tuple[RewrittenFile, FilePlace]]:
+    ) -> list[tuple[NewFile, FilePlace]]:
         """Write the rows of a group; return the files and where they belong."""
         partitions = None if self.is_sort else _find_partitions(process, table, group)
         written = process.write_group(table, group, self.task.policy.order, partitions)
@@ -226,7 +226,7 @@ class _Replacement:
         return self.process.find_positions([Path(path) for path in self.files], row_ids) if row_ids else {}
 
 
-def _remove_files(files: Iterable[RewrittenFile]) -> None:
+def _remove_files(files: Iterable[NewFile]) -> None:
     for file in files:
         file.path.unlink(missing_ok=True)
 
@@ -242,7 +242,7 @@ def _find_partitions(process: RewriteProcess, table: RewrittenTable, group: Rewr
 
 
 def _find_place(
-    written: RewrittenFile, table: RewrittenTable, group: RewriteGroup, partitions: PresentPartitions | None
+    written: NewFile, table: RewrittenTable, group: RewriteGroup, partitions: PresentPartitions | None
 ) -> FilePlace | None:
     """Return the spec and partition of a file; None if Iceberg has other values than DuckDB divided the rows by."""
     if partitions is not None:
@@ -251,12 +251,12 @@ def _find_place(
     return FilePlace(row.spec_id, row.partition)
 
 
-def _build_stats(table: RewrittenTable, written: RewrittenFile) -> list[ColumnStats]:
+def _build_stats(table: RewrittenTable, written: NewFile) -> list[ColumnStats]:
     leaves = map_leaf_paths(to_columns(table.metadata.schema()))
     return [build_copy_stats(leaves[leaf], facts) for leaf, facts in written.stats.items() if leaf in leaves]
 
 
-def _add_file(upload: SnapshotUpload, table: RewrittenTable, written: RewrittenFile) -> DataFile:
+def _add_file(upload: SnapshotUpload, table: RewrittenTable, written: NewFile) -> DataFile:
     """Put a written file into the store. Row ids are counted, so that DuckLake needs no copy with them."""
     rows, schema = written.rows, table.metadata.schema()
     metrics = parse_column_metrics(LakeMetrics(schema.leaves()).build_metrics(_build_stats(table, written)))

@@ -47,7 +47,7 @@ _SKETCHED_AS: Final = {"boolean": "TINYINT", "int": "INTEGER", "long": "BIGINT",
 
 
 @dataclass(frozen=True, slots=True)
-class RewrittenFile:
+class NewFile:
     """A file, as DuckDB's COPY says. stats: by column. keys: texts of what divides the files, by name."""
 
     path: Path
@@ -109,7 +109,7 @@ class RewriteProcess:
         group: RewriteGroup,
         order: RowOrder | None,
         partitions: PresentPartitions | None = None,
-    ) -> list[RewrittenFile]:
+    ) -> list[NewFile]:
         """Write the rows of a group into files. Raises InvalidRequestError for an order that the table doesn't have.
 
         partitions: by which the files are divided; None: they stay in the partition of the group.
@@ -127,9 +127,7 @@ class RewriteProcess:
             "file_bytes": group.target_size,
             "name": secrets.token_hex(8),
         }
-        return [
-            RewrittenFile(Path(file), rows, stats, keys or {}) for file, rows, _, stats, keys in self._ask(b"W", wanted)
-        ]
+        return [NewFile(Path(file), rows, stats, keys or {}) for file, rows, _, stats, keys in self._ask(b"W", wanted)]
 
     def count_partitions(self, table: RewrittenTable, group: RewriteGroup, partitions: PresentPartitions) -> int:
         """Count the partitions that the rows of a group belong to."""

@@ -69,7 +69,7 @@ def print_error(error: BaseException, message: str, code: int) -> None:
 
 @contextmanager
 def check_output() -> Iterator[None]:
-    """Check that the block can write standard output; else exit with a code of its own, whatever the block made of that.
+    """Check that the block can write standard output; else exit with a code of its own, whatever the block made of it.
 
     Nothing is printed where its reader has left, as `head` does.
     """
