@@ -11,6 +11,7 @@ import duckdb
 import pytest
 from pyiceberg.table import StaticTable
 
+from duckicelake.catalog.clone import CloneRequest, clone_table
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import flush_rows
@@ -19,6 +20,7 @@ from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import UpkeepTask
 from duckicelake.rewrites.actions import compact
 from duckicelake.rewrites.delete_files import rewrite_deletes
+from duckicelake.rewrites.statistics import compute_statistics
 from tests.conftest import Attach
 from tests.support.client import (
     NS,
@@ -271,6 +273,34 @@ def test_files_of_older_partitionings_are_merged_by_themselves(
 def pyiceberg_rows_with_nulls(client: Client) -> list[Any]:
     answer = Client(fresh(client.services)).load()
     return sorted(StaticTable.from_metadata(answer["metadata-location"]).scan().to_arrow().to_pylist(), key=repr)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_rewrites_and_statistics_of_a_clone_leave_its_source_and_both_feeds_as_they_are(
+    services: Services, client: Client, duck: Duck, control: Control, version: str
+) -> None:
+    client.create(properties={"format-version": version})
+    fill(client, duck, version)
+    clone_table(services, NS, "clone", CloneRequest((NS, "t"), None, False))
+    source, rows = history(duck), duckdb_rows(duck)
+    duck.execute("INSERT INTO lake.ns.clone (id, name) VALUES (300, 'clone')")
+    duck.execute("DELETE FROM lake.ns.clone WHERE id = 8")
+    (since,) = duck.sql("SELECT max(snapshot_id) + 1 FROM lake.snapshots()").fetchall()[0]
+    duck.execute("INSERT INTO lake.ns.clone (id, name) VALUES (301, 'after')")
+    cloned = duckdb_rows(duck, "clone")
+    work = replace(task(delete_ratio=0.01), table="clone")
+    assert compact(services, work, control).result == "done"
+    assert compute_statistics(services, work, control).result == "done"
+    assert duckdb_rows(duck, "clone") == cloned == pyiceberg_rows(Client(fresh(services)).load("clone"))
+    (upto,) = duck.sql("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()[0]
+    net = "sum(CASE WHEN change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END) AS net"
+    feed = f"SELECT id, {net} FROM ducklake_table_changes('lake', 'ns', 'clone', {since}, {upto}) GROUP BY id"
+    assert duck.sql(f"FROM ({feed}) WHERE net <> 0").fetchall() == [(301, 1)], "the rest changes nothing"
+    after = history(duck)
+    assert {key: after[key] for key in source} == source
+    assert duckdb_rows(duck) == rows
+    assert_sound(services)
 
 
 def test_position_deletes_are_merged(services: Services, client: Client, duck: Duck, control: Control) -> None:
