@@ -63,6 +63,9 @@ _FOLDER_END: Final = re.compile(r"-[0-9a-f]{8}$")
 """What makes the folder of a new table unique; the copy's name is unique by itself."""
 _ANY_SCHEMA: Final = {"type": "struct", "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}]}
 """Of a table that is staged only to learn its place and the keys for that."""
+_FAR_TIMES: Final = (
+    ". PyArrow reads ORC's timestamps of 1677 to 2262 alone: rewrite the table to Parquet with Spark before"
+)
 _DELEGATION: Final = {"X-Iceberg-Access-Delegation": "vended-credentials"}
 
 Value = TypeVar("Value")
@@ -154,7 +157,9 @@ class _Copy:
             except (PipelineError, CatalogError):
                 raise
             except Exception as error:
-                raise PipelineError(f"{one.file.file_path} can't be copied: {type(error).__name__}: {error}") from error
+                hint = _FAR_TIMES if "ORC timestamp" in str(error) else ""
+                problem = f"{type(error).__name__}: {error}{hint}"
+                raise PipelineError(f"{one.file.file_path} can't be copied: {problem}") from error
             if file is not None:
                 copied[one.spec_id].append(file)
                 rows += file.record_count

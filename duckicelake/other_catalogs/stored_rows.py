@@ -1,7 +1,7 @@
 """Read the rows of data and delete files in Parquet, ORC and Avro, a batch at a time, and fit them to a schema.
 
-PyIceberg reads Parquet and ORC, but not ORC's microseconds, times and uuids, and no Avro with maps; and it turns null
-lists of structs into empty ones. So it only translates schemas here.
+PyIceberg reads Parquet and ORC, but not ORC's times and uuids, and no Avro; and it turns null lists of structs into
+empty ones. So it only translates schemas here.
 """
 
 from collections.abc import Iterator, Mapping

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import StaticTable
 
 from duckicelake.iceberg.manifest.entry import (
     DataFile,
@@ -356,3 +357,29 @@ def test_an_encrypted_file_is_refused_by_name(lake: Lake) -> None:
     table.commit()
     refused = lake.migrate(table, "--rewrite", code=1)
     assert (refused["state"], refused["detail"]) == ("refused", f"{path} is encrypted")
+
+
+def test_what_pyiceberg_reads_not_at_all_of_other_formats(tmp_path: Path) -> None:
+    """MISSING.md names both under "Faults of others"."""
+    avro = SourceTable(tmp_path, [ID, TEXT])
+    avro.add_avro([{"id": 1, "text": "one"}], ID_TEXT)
+    far = make_far_table(tmp_path)
+    for table, error in ((avro, ValueError), (far, pa.ArrowInvalid)):
+        table.commit()
+        with pytest.raises(error):
+            StaticTable.from_metadata(str(table.folder / "metadata/v1.metadata.json")).scan().to_arrow()
+
+
+def test_timestamps_of_orc_that_pyarrow_cannot_read_are_refused_with_a_way_out(lake: Lake) -> None:
+    table = make_far_table(lake.warehouse)
+    table.commit()
+    refused = lake.migrate(table, "--rewrite", code=1)
+    assert (refused["state"], "rewrite the table to Parquet with Spark" in refused["detail"]) == ("refused", True)
+
+
+def make_far_table(warehouse: Path) -> SourceTable:
+    mapping = [{"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["at"]}]
+    named = {"schema.name-mapping.default": json.dumps(mapping)}
+    table = SourceTable(warehouse, [ID, column(2, "at", "timestamp")], properties=named)
+    table.add_orc(pa.table({"id": [1], "at": pa.array([datetime(1500, 1, 1)], pa.timestamp("us"))}))
+    return table
