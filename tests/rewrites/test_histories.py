@@ -199,7 +199,7 @@ def test_a_file_that_is_rewritten_meanwhile_is_left_out(
     assert_sound(services)
 
 
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.model), "3"])
 def test_files_of_older_partitionings_move_into_the_present_one(
     services: Services, client: Client, duck: Duck, control: Control, version: str
 ) -> None:
@@ -225,6 +225,7 @@ def test_files_of_older_partitionings_move_into_the_present_one(
     assert_sound(services)
 
 
+@pytest.mark.model
 def test_infinite_days_keep_files_where_they_are(
     services: Services, client: Client, duck: Duck, control: Control
 ) -> None:
@@ -240,6 +241,7 @@ def test_infinite_days_keep_files_where_they_are(
     assert_sound(services)
 
 
+@pytest.mark.model
 def test_files_of_older_partitionings_stay_where_more_files_would_come(
     services: Services, client: Client, duck: Duck, control: Control
 ) -> None:
