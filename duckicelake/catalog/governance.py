@@ -45,7 +45,9 @@ def read_state(services: Services, wiring: WarehouseWiring) -> GovernanceState:
             row.name, row.kind, row.issuer, row.subject, row.scopes, row.is_disabled, row.description
         )
     state.members = set(principals.list_memberships(services))
-    state.issuers = {row.name: replace(row, created=None) for row in issuers.list_issuers(services).items}
+    state.issuers = {
+        row.name: replace(row, created=None, web_secret=None) for row in issuers.list_issuers(services).items
+    }
     first = NewWarehouse(FIRST_WAREHOUSE_NAME)
     created = [
         NewWarehouse(row.name, row.location, row.schema_name if row.is_adopted else None, row.profile, row.database_url)
@@ -353,11 +355,11 @@ def _bind_member(container: str, member: str, *, is_added: bool) -> Callable[[Se
 
 
 def _bind_issuer(issuer: ListedIssuer, wanted: GovernanceState) -> Callable[[Services], object]:
-    return lambda services: issuers.create_issuer(services, issuer, wanted.settings_issuer, wanted.check_url)
+    return lambda services: issuers.create_issuer(services, issuer, wanted.issuer_rules)
 
 
 def _bind_issuer_change(issuer: ListedIssuer, wanted: GovernanceState) -> Callable[[Services], object]:
-    return lambda services: issuers.change_issuer(services, issuer, wanted.check_url)
+    return lambda services: issuers.change_issuer(services, issuer, wanted.issuer_rules)
 
 
 def _bind_issuer_drop(name: str) -> Callable[[Services], object]:

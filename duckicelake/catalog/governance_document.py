@@ -13,6 +13,7 @@ from duckicelake.catalog.principals import PrincipalRegistration
 from duckicelake.catalog.warehouse_places import NewWarehouse
 from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME
 from duckicelake.errors import InvalidRequestError
+from duckicelake.lake.side_tables.issuers import LEEWAY_SECONDS, WEB_SCOPES
 from duckicelake.postgres.other_databases import format_database_url, parse_database_url
 
 _GRANTS: Final = ("grants",)
@@ -41,16 +42,18 @@ class PrincipalEntry(_Entry):
 
 
 class ContainerEntry(_Entry):
-    """A group or role."""
+    """A group or role. issuer, subject: of a group that tokens of an issuer name otherwise."""
 
     name: Name
+    issuer: str | None = None
+    subject: str | None = None
     is_disabled: bool = False
     description: str = ""
     members: tuple[Name, ...] = ()
 
 
 class IssuerEntry(_Entry):
-    """An issuer of OpenID Connect."""
+    """An issuer of OpenID Connect. The secret of its client for the console stays as it is."""
 
     name: Name
     url: str
@@ -60,6 +63,12 @@ class IssuerEntry(_Entry):
     group_claim: str | None = None
     scope_claim: str | None = None
     scopes: Scopes = _GRANTS
+    is_disabled: bool = False
+    leeway: int = LEEWAY_SECONDS
+    label: str = ""
+    web_client_id: str | None = None
+    web_scopes: Scopes = WEB_SCOPES
+    web_parameters: tuple[str, ...] = ()
 
 
 class WarehouseEntry(_Entry):
@@ -208,7 +217,7 @@ def _add_principal(state: GovernanceState, new: PrincipalRegistration, place: st
 
 def _add_container(state: GovernanceState, kind: Any, entry: ContainerEntry, place: str) -> None:
     state.given[entry.name] = entry.model_fields_set
-    new = PrincipalRegistration(entry.name, kind, is_disabled=entry.is_disabled, description=entry.description)
+    new = PrincipalRegistration(**entry.model_dump(exclude={"members"}), kind=kind)
     _add_principal(state, new, place)
     if "members" in entry.model_fields_set:
         state.whole.add(f"members of {entry.name}")
@@ -277,12 +286,18 @@ def _describe(new: PrincipalRegistration) -> dict[str, Any]:
 
 def _describe_container(new: PrincipalRegistration, state: GovernanceState) -> dict[str, Any]:
     members = sorted(member for container, member in state.members if container == new.name)
-    facts = _strip(new.name, is_disabled=new.is_disabled, description=new.description)
+    facts = _strip(
+        new.name,
+        issuer=new.issuer,
+        subject=new.subject,
+        is_disabled=new.is_disabled,
+        description=new.description,
+    )
     return {**facts, "members": members}
 
 
 def _describe_issuer(issuer: ListedIssuer) -> dict[str, Any]:
-    return _strip(
+    facts = _strip(
         issuer.name,
         url=issuer.url,
         audience=issuer.audience,
@@ -291,7 +306,13 @@ def _describe_issuer(issuer: ListedIssuer) -> dict[str, Any]:
         group_claim=issuer.group_claim,
         scope_claim=issuer.scope_claim,
         scopes=list(issuer.scopes),
+        is_disabled=issuer.is_disabled,
+        label=issuer.label,
+        web_client_id=issuer.web_client_id,
     )
+    lists = {"web-scopes": (issuer.web_scopes, WEB_SCOPES), "web-parameters": (issuer.web_parameters, ())}
+    facts |= {key: list(value) for key, (value, default) in lists.items() if value != default}
+    return facts if issuer.leeway == LEEWAY_SECONDS else {**facts, "leeway": issuer.leeway}
 
 
 def _describe_warehouse(state: WarehouseState) -> dict[str, Any]:

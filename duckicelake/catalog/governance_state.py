@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.issuers import CheckUrl, ListedIssuer
+from duckicelake.catalog.issuers import IssuerRules, ListedIssuer
 from duckicelake.catalog.policy_definitions import PolicyDefinition, TaggedColumn
 from duckicelake.catalog.principals import PrincipalRegistration
 from duckicelake.catalog.warehouse_places import NewWarehouse
@@ -60,8 +60,7 @@ class GovernanceState:
         kept: grants of ownership that their holders have because they created the object.
         given: which attributes of a principal are wanted; of others nothing is said.
         places: where in a file something is.
-        settings_issuer: the URL of the settings' issuer, which can't be one of these, too.
-        check_url: raises RefusedAddressError for URLs of issuers that requests may not go to.
+        issuer_rules: what issuers may say.
 
     """
 
@@ -77,8 +76,7 @@ class GovernanceState:
     kept: set[GrantKey] = field(default_factory=set)
     given: dict[str, Collection[str]] = field(default_factory=dict)
     places: dict[object, str] = field(default_factory=dict)
-    settings_issuer: str | None = None
-    check_url: CheckUrl = str
+    issuer_rules: IssuerRules = field(default_factory=IssuerRules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,8 +220,8 @@ def check_new(new: NewPrincipal) -> None:
         )
     if (new.issuer is None) != (new.subject is None):
         raise InvalidRequestError("issuer and subject belong together: give both or neither")
-    if new.subject is not None and new.kind in _CONTAINERS:
-        raise InvalidRequestError(f"A {new.kind} has no subject: users and service accounts have")
+    if new.subject is not None and new.kind == "role":
+        raise InvalidRequestError("A role has no subject: users, service accounts and groups have")
     check_scopes(new.kind, new.scopes)
 
 

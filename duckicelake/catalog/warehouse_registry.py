@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from duckicelake.catalog import warehouse, warehouse_databases
 from duckicelake.catalog.context.secret_keys import SecretKeys
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.issuers import rotate_issuers
 from duckicelake.catalog.storage_profiles import find_profile, rotate_profiles
 from duckicelake.catalog.warehouse_databases import WarehouseDatabases
 from duckicelake.catalog.warehouse_places import (
@@ -198,12 +199,12 @@ def adopt_data_path(services: Services, wiring: WarehouseWiring, name: str) -> l
 
 
 def rotate_secrets(services: Services, keys: SecretKeys) -> int:
-    """Write the keys of storage profiles and the URLs of databases anew, encrypted with the first key.
+    """Write the keys of storage profiles, secrets of issuers and URLs of databases anew, encrypted with the first key.
 
     Return how many there are. Raises UnavailableError.
     """
     with services.database.transaction() as cursor:
-        count = rotate_profiles(cursor, keys)
+        count = rotate_profiles(cursor, keys) + rotate_issuers(cursor, keys)
         rows = [row for row in registry.lock_registry(cursor) if row.database_secret is not None]
         for row in rows:
             registry.set_database(cursor, row.warehouse_id, warehouse_databases.seal_anew(row, keys))

@@ -24,6 +24,10 @@ CREATE_EXAMPLES: Final = (
     "duckicelake principal create ann --kind user --issuer https://id.example --subject 00u1",
     "duckicelake principal create nightly --scope 'ns:sales:*' --description 'loads sales'",
 )
+CREATE_GROUP_EXAMPLES: Final = (
+    "duckicelake group create analysts",
+    "duckicelake group create analysts --issuer https://id.example --subject 'dept:analytics'",
+)
 LIST_EXAMPLES: Final = (
     "duckicelake principal list",
     "duckicelake principal list --kind user --json | jq -r .name",
@@ -206,18 +210,36 @@ def parse_secret_id(text: str, listing: str) -> str:
         raise InvalidRequestError(f"{text!r} is no id of a secret or token: see {listing}") from error
 
 
+def create_group(
+    server: Administrator,
+    name: Annotated[str, typer.Argument(help="Its name, which no other principal has.")],
+    issuer: Annotated[
+        str | None, typer.Option(help="URL of the issuer whose tokens name it so (goes with --subject).")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="The value in their claim of groups (default: its name, for all issuers).")
+    ] = None,
+    description: DescriptionOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Register a group. It may do nothing yet: grant it something."""
+    created = server.create_principal(name, "group", issuer=issuer, subject=subject, description=description)
+    print_facts(list_facts(created), as_json=as_json)
+
+
+def create_role(
+    server: Administrator,
+    name: Annotated[str, typer.Argument(help="Its name, which no other principal has.")],
+    description: DescriptionOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Register a role. It may do nothing yet: grant it something."""
+    print_facts(list_facts(server.create_principal(name, "role", description=description)), as_json=as_json)
+
+
 def _add_container_commands(group: typer.Typer, kind: Literal["group", "role"]) -> None:
     """Add the commands of groups or of roles, which are principals of that kind."""
     word = f"duckicelake {kind}"
-
-    def create(
-        server: Administrator,
-        name: Annotated[str, typer.Argument(help="Its name, which no other principal has.")],
-        description: DescriptionOption = "",
-        as_json: JsonOption = False,
-    ) -> None:
-        created = server.create_principal(name, kind, description=description)
-        print_facts(list_facts(created), as_json=as_json)
 
     def list_(server: Administrator, as_json: JsonOption = False) -> None:
         _list_kinds(server, (kind,), as_json=as_json)
@@ -240,13 +262,11 @@ def _add_container_commands(group: typer.Typer, kind: Literal["group", "role"]) 
         server.remove_member(name, member)
         typer.echo(f"{member} is not in {name}")
 
-    create.__doc__ = f"Create a {kind}. Principals of all kinds have names of their own. Drop it with principal drop."
     list_.__doc__ = f"List the {kind}s."
     list_members.__doc__ = f"List the direct members of a {kind}."
     add.__doc__ = f"Put a principal into a {kind}. It has at once what the {kind} was granted."
     remove.__doc__ = f"Take a principal out of a {kind}. It loses what the {kind} was granted within a second."
     members = make_group("members", f"Who is in a {kind}.")
-    add_administration_command(group, create, f"{word} create analysts", name="create")
     add_administration_command(group, list_, f"{word} list", name="list")
     add_administration_command(members, list_members, f"{word} members list analysts", name="list")
     add_administration_command(members, add, f"{word} members add analysts ann", name="add")
@@ -332,5 +352,7 @@ add_administration_command(secret_app, create_secret, *MAKE_SECRET_EXAMPLES, nam
 add_administration_command(secret_app, list_secrets, *LIST_SECRETS_EXAMPLES, name="list")
 add_administration_command(secret_app, revoke_secret, *REVOKE_EXAMPLES, name="revoke")
 add_group(app, secret_app)
+add_administration_command(group_app, create_group, *CREATE_GROUP_EXAMPLES, name="create")
 _add_container_commands(group_app, "group")
+add_administration_command(role_app, create_role, "duckicelake role create analysts", name="create")
 _add_container_commands(role_app, "role")

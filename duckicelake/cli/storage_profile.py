@@ -105,7 +105,7 @@ def drop(server: Administrator, name: NameArgument) -> None:
 def rotate(lake: LakeOption = None) -> None:
     """Write all secrets in Postgres anew, encrypted with the first key of DUCKICELAKE_SECRET_KEYS.
 
-    These are the keys of storage profiles, and the URLs of databases.
+    These are the keys of storage profiles, the secrets of issuers, and the URLs of databases.
 
     Put a new key before the old one, restart the servers, run this, and take the old key out.
     """

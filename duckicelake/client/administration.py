@@ -121,10 +121,15 @@ class Administrator:
         """Revoke a secret or token."""
         self._client.change("DELETE", _path("principals", name, "secrets", secret_id))
 
-    def create_issuer(self, issuer: IssuerInfo) -> IssuerInfo:
-        """Trust an issuer."""
-        body = {one.name.replace("_", "-"): getattr(issuer, one.name) for one in fields(issuer)}
-        return parse_record(IssuerInfo, self._client.change("POST", f"{_ROOT}/issuers", _drop_none(body)))
+    def create_issuer(self, issuer: IssuerInfo, web_secret: str | None = None) -> IssuerInfo:
+        """Trust an issuer. web_secret: of its client for the console; None: the client is public."""
+        body = _describe_issuer(issuer, web_secret)
+        return parse_record(IssuerInfo, self._client.change("POST", f"{_ROOT}/issuers", body))
+
+    def change_issuer(self, issuer: IssuerInfo, web_secret: str | None = None) -> IssuerInfo:
+        """Set all of an issuer but its URL. web_secret: empty: its client is public; None: as it is."""
+        body = _describe_issuer(issuer, web_secret)
+        return parse_record(IssuerInfo, self._client.change("POST", _path("issuers", issuer.name), body))
 
     def list_issuers(self) -> Sequence[IssuerInfo]:
         """List the issuers beside that of the settings."""
@@ -323,6 +328,12 @@ class OwnTokens:
 
 def _path(*segments: str) -> str:
     return "/".join((_ROOT, *map(encode_segment, segments)))
+
+
+def _describe_issuer(issuer: IssuerInfo, web_secret: str | None) -> dict[str, Any]:
+    names = [one.name for one in fields(issuer) if one.name not in {"created", "has_web_secret"}]
+    body = {name.replace("_", "-"): getattr(issuer, name) for name in names}
+    return _drop_none(body | {"web-secret": web_secret})
 
 
 def _drop_none(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,10 @@ class SecretInfo:
 
 @dataclass(frozen=True, slots=True)
 class IssuerInfo:
-    """An issuer of OpenID Connect whose tokens are trusted."""
+    """An issuer of OpenID Connect whose tokens are trusted.
+
+    web_client_id: what it calls the console; None: no one signs in to the console there.
+    """
 
     name: str
     url: str
@@ -53,6 +56,13 @@ class IssuerInfo:
     group_claim: str | None = None
     scope_claim: str | None = None
     scopes: tuple[str, ...] = ("grants",)
+    is_disabled: bool = False
+    leeway: int = 30
+    label: str = ""
+    web_client_id: str | None = None
+    web_scopes: tuple[str, ...] = ("openid",)
+    web_parameters: tuple[str, ...] = ()
+    has_web_secret: bool = False
     created: datetime | None = None
 
 

@@ -18,12 +18,12 @@ principals:
 - {name: etl, description: loads sales}
 - {name: ann, kind: user, issuer: https://id.example, subject: 00u1}
 groups:
-- {name: staff, members: [ann]}
+- {name: staff, issuer: https://id.example, subject: "dept:staff", members: [ann]}
 roles:
 - {name: analysts, members: [staff]}
 - {name: admin, members: []}
 issuers:
-- {name: corp, url: https://id.example, audience: lake, group-claim: groups}
+- {name: corp, url: https://id.example, audience: lake, group-claim: groups, web-client-id: console, leeway: 0}
 warehouses:
 - {name: duckicelake, grants-on: true}
 - {name: north, grants-on: true}

@@ -104,6 +104,15 @@ def test_issuer_is_trusted_and_dropped(environment: Environment) -> None:
     assert "https://id.example" in run(environment, "issuer list")
     assert load(environment, "issuer show corp") == load(environment, "issuer list")
     assert load(environment, "issuer show corp")[0]["group-claim"] == "groups"
+    run(environment, "issuer change corp --web-client-id console --label SSO --web-scope openid --web-scope email")
+    run(environment, "issuer disable corp")
+    assert "(disabled)" in run(environment, "issuer list")
+    run(environment, "issuer change corp --group-claim=")
+    shown = load(environment, "issuer show corp")[0]
+    assert (shown["web-client-id"], shown["label"], shown["is-disabled"]) == ("console", "SSO", True)
+    assert (shown["web-scopes"], shown["group-claim"]) == (["openid", "email"], None)
+    run(environment, "issuer enable corp")
+    run(environment, "group create staff --issuer https://id.example --subject dept:staff")
     run(environment, "issuer drop corp")
     assert load(environment, "issuer list") == []
     own = environment | {"DUCKICELAKE_OIDC_ISSUER": "https://own.example", "DUCKICELAKE_OIDC_AUDIENCE": "lake"}

@@ -9,12 +9,16 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.issuers import change_issuer, create_issuer, drop_issuer, load_issuer
+from duckicelake.lake.side_tables.issuers import Issuer
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.auth.oidc import OidcProvider, OidcVerifier, WebClient
 from tests.console.conftest import ShownLake
 from tests.support.browsers import Visit, visit
 from tests.support.logins import NOW, SECRET
 from tests.support.servers import running
+from tests.support.waits import wait_until
 from tests.support.web_issuer import AUDIENCE, CLIENT_ID, USER_SCOPE, WebIssuer, issue_to_browsers
 
 pytestmark = pytest.mark.console
@@ -257,3 +261,71 @@ def test_secret_logs_in_where_an_issuer_is_offered_too(guarded: Guarded, reader:
     page.get_by_label("Client secret").fill(SECRET)
     page.get_by_role("button", name="Sign in", exact=True).click()
     expect_orders(page, guarded)
+
+
+@pytest.fixture
+def registered(lake: ShownLake) -> Iterator[tuple[Guarded, WebIssuer, Services]]:
+    """A server whose issuers are registered: one to sign in at, and another one that is down."""
+    clock = lake.server.clock
+    clock.now = NOW
+    services = lake.services
+    with issue_to_browsers(clock) as issuer, issue_to_browsers(clock) as other:
+        other.fails = True
+        web = {"scopes": ("ns:sales:r",), "web_client_id": CLIENT_ID, "web_scopes": ("openid", "offline_access")}
+        create_issuer(services, Issuer("corp", issuer.uri, AUDIENCE, label="<b>Corp</b> SSO", **web))  # type: ignore[arg-type]
+        create_issuer(services, Issuer("other", other.uri, AUDIENCE, label="Other", **web))  # type: ignore[arg-type]
+        login = lake.server.authentication(OAuthClient("ana", SECRET, ("*",)), database=services.database)
+        with running(lake.server.app(services, login)) as uri:
+            issuer.redirect_uris.add(f"{uri}/ui/login")
+            yield Guarded(uri, issuer, lake), other, services
+        for name in ("corp", "other"):
+            drop_issuer(services, name)
+
+
+def test_registered_issuer_is_signed_in_at_until_it_is_disabled(
+    registered: tuple[Guarded, WebIssuer, Services], reader: Visit
+) -> None:
+    guarded, other, services = registered
+    page = reader.page
+    page.goto(f"{guarded.uri}/{ORDERS}")
+    expect(page.get_by_role("button", name="Sign in with Other")).to_be_disabled()
+    expect(page.get_by_text("answers 500")).to_be_visible()
+    page.get_by_role("button", name="Sign in with <b>Corp</b> SSO").click()
+    expect_orders(page, guarded)
+    assert not [url for url in reader.asked if url.startswith(other.uri)]
+    change_issuer(services, replace(load_issuer(services, "corp"), is_disabled=True))
+    expect_refused(page)
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("Corp"))).to_have_count(0)
+    assert page.evaluate(TOKEN) is None
+
+
+def expect_refused(page: Page) -> None:
+    """Ask for other pages until the server refuses the token."""
+    wait_until(lambda: page.get_by_role("heading", name="Sign in").is_visible() or ask_again(page))
+
+
+def ask_again(page: Page) -> bool:
+    page.reload()
+    page.wait_for_load_state("networkidle")
+    return False
+
+
+def test_two_tabs_are_signed_in_at_two_issuers(registered: tuple[Guarded, WebIssuer, Services], reader: Visit) -> None:
+    guarded, other, _ = registered
+    other.fails = False
+    other.redirect_uris.add(f"{guarded.uri}/ui/login")
+    page, second = reader.page, reader.context.new_page()
+    page.goto(f"{guarded.uri}/{ORDERS}")
+    page.get_by_role("button", name=re.compile("Corp")).click()
+    expect_orders(page, guarded)
+    token = page.evaluate(TOKEN)
+    second.goto(f"{guarded.uri}/{ORDERS}")
+    expect_orders(second, guarded)
+    second.get_by_role("button", name="Sign out").click()
+    for tab in (page, second):
+        expect(tab.get_by_role("heading", name="Sign in")).to_be_visible()
+    second.get_by_role("button", name="Sign in with Other").click()
+    expect_orders(second, guarded)
+    expect_orders(page, guarded)
+    assert page.evaluate(TOKEN) == second.evaluate(TOKEN) != token

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
 
 from tests.server.auth.test_oidc import AUDIENCE, Issuer
 from tests.support.logins import NOW, Clock
@@ -28,6 +28,7 @@ class WebIssuer(Issuer):
         redirect_uris: where the client's codes may be sent.
         lives: seconds that a token is valid. gives_refresh: whether its tokens can be renewed.
         refusal: the error that the login page sends back in the place of a code.
+        client_secret: of the client; None: it is public. takes_basic: it must be in the header.
         changed: claims of the tokens that differ. extra: parameters of the redirect back that differ.
 
     """
@@ -37,6 +38,8 @@ class WebIssuer(Issuer):
     lives: int = 3600
     gives_refresh: bool = False
     refusal: str | None = None
+    client_secret: str | None = None
+    takes_basic: bool = False
     changed: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, str] = field(default_factory=dict)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -49,6 +52,7 @@ class WebIssuer(Issuer):
             names = {"authorization": "authorize", "token": "token", "end_session": "end"}
             body |= {f"{name}_endpoint": f"{self.uri}/{path}" for name, path in names.items()}
             body["authorization_response_iss_parameter_supported"] = True
+            body["token_endpoint_auth_methods_supported"] = [f"client_secret_{'basic' if self.takes_basic else 'post'}"]
         return status, body
 
     def log_in(self, asked: dict[str, str]) -> str:
@@ -62,8 +66,13 @@ class WebIssuer(Issuer):
         back = {"state": asked["state"], "iss": self.uri, **outcome, **self.extra}
         return f"{asked['redirect_uri']}?{urlencode(back)}"
 
-    def answer_form(self, form: dict[str, str]) -> tuple[int, Any]:
+    def answer_form(self, form: dict[str, str], authorization: str | None = None) -> tuple[int, Any]:
         self.forms.append(form)
+        if self.client_secret is not None:
+            basic = base64.b64encode(f"{CLIENT_ID}:{quote(self.client_secret, safe='')}".encode()).decode()
+            in_header, in_form = authorization == f"Basic {basic}", form.get("client_secret") == self.client_secret
+            if (in_header, in_form) != (self.takes_basic, not self.takes_basic):
+                return 401, {"error": "invalid_client", "error_description": "The client's secret is another"}
         nonce = None
         if form["grant_type"] == "refresh_token":
             if form["refresh_token"] not in self.refresh_tokens:
@@ -108,7 +117,8 @@ def issue_to_browsers(clock: Clock) -> Iterator[WebIssuer]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            self._send(*issuer.answer_form({key: values[0] for key, values in parse_qs(body).items()}))
+            form = {key: values[0] for key, values in parse_qs(body).items()}
+            self._send(*issuer.answer_form(form, self.headers["Authorization"]))
 
         def _redirect(self, url: str) -> None:
             self.send_response(302)

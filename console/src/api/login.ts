@@ -48,6 +48,7 @@ export async function beginLogin(login: WebLogin): Promise<void> {
   sessionStorage.setItem(KEY, JSON.stringify(begun));
   const url = new URL(login["authorization-endpoint"]);
   const asked = {
+    ...login.parameters,
     response_type: "code",
     client_id: login["client-id"],
     redirect_uri: redirectUri(),
@@ -153,6 +154,11 @@ async function renew({ issuer, refreshToken }: Renewal): Promise<boolean> {
     if (error instanceof RefusedError && error.status < 500 && error.status !== 429) return false;
     throw error;
   }
+}
+
+/** What people call the issuer of a login. */
+export function nameLogin(login: WebLogin): string {
+  return login.label || nameIssuer(login.issuer);
 }
 
 /** An issuer's address as people read it. */

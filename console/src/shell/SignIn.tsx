@@ -4,7 +4,7 @@ import { LogIn } from "lucide-react";
 import { type FormEvent, type ReactNode, useEffect, useState } from "react";
 import { readError } from "../api/client.ts";
 import { serverUrl } from "../api/address.ts";
-import { beginLogin, canRedirect, endUrl, listLogins, nameIssuer, type WebLogin } from "../api/login.ts";
+import { beginLogin, canRedirect, endUrl, listLogins, nameIssuer, nameLogin, type WebLogin } from "../api/login.ts";
 import { beginSession, currentIssuer, useSession } from "../api/session.ts";
 import { Waiting } from "../parts/Notice.tsx";
 import { Logo } from "./Logo.tsx";
@@ -90,7 +90,7 @@ function SignIn({ reason }: { reason: string }) {
 type Attempt = (act: () => Promise<void>) => void;
 
 function Redirect({ login, isBusy, attempt }: { login: WebLogin; isBusy: boolean; attempt: Attempt }) {
-  const name = nameIssuer(login.issuer);
+  const name = nameLogin(login);
   const end = currentIssuer() === login.issuer ? endUrl(login) : null;
   const why = canRedirect
     ? login.problem
@@ -105,6 +105,7 @@ function Redirect({ login, isBusy, attempt }: { login: WebLogin; isBusy: boolean
       >
         <LogIn className="icon" aria-hidden /> Sign in with {name}
       </button>
+      {login.label ? <p className="small quiet breaks">{nameIssuer(login.issuer)}</p> : null}
       {why ? <p className="small quiet">{why}</p> : null}
       {end ? (
         <p className="small quiet">

@@ -53,6 +53,7 @@ class Identity:
         has_secrets: the principal logs in with secrets of its own.
         secret_id: of the secret that was shown, or by which the token was got.
         expires: when that secret ends; None: never.
+        groups: names of the groups that its token means.
 
     """
 
@@ -62,6 +63,7 @@ class Identity:
     has_secrets: bool = False
     secret_id: UUID | None = None
     expires: datetime | None = None
+    groups: tuple[str, ...] = ()
 
 
 class PrincipalDirectory:
@@ -82,24 +84,25 @@ class PrincipalDirectory:
         self._used_at = now = self._clock()
         return version == self._version and now - self._read_at <= FRESH_SECONDS
 
-    def find_named(self, name: str, groups: Collection[str] = ()) -> Identity:
-        """Find the user or service account of a name. groups: names of groups by the token."""
+    def find_named(self, name: str, issuer: str = "", groups: Collection[str] = ()) -> Identity:
+        """Find the user or service account of a name. groups: by the issuer's token."""
 
         def look(cursor: Transaction, version: int) -> Identity:
             row = principals.find_principal(cursor, name)
+            named = principals.name_groups(cursor, issuer, groups)
             if row is None or row.kind not in ("user", "service"):
-                return _identify(cursor, version, None, groups)
+                return _identify(cursor, version, None, named)
             has_secrets = bool(principals.read_secrets(cursor, row.principal_id))
-            return _identify(cursor, version, row, groups, has_secrets=has_secrets)
+            return _identify(cursor, version, row, named, has_secrets=has_secrets)
 
         return self._read(look)
 
     def find_subject(self, issuer: str, subject: str, groups: Collection[str]) -> Identity:
-        """Find the principal whom an issuer's tokens name so. groups: names of groups by the token."""
+        """Find the principal whom an issuer's tokens name so. groups: by the token."""
 
         def look(cursor: Transaction, version: int) -> Identity:
             row = principals.find_principal_of_subject(cursor, issuer, subject)
-            return _identify(cursor, version, row, groups)
+            return _identify(cursor, version, row, principals.name_groups(cursor, issuer, groups))
 
         return self._read(look)
 
@@ -216,13 +219,13 @@ def _identify(
     cursor: Transaction,
     version: int,
     row: PrincipalRow | None,
-    groups: Collection[str],
+    groups: tuple[str, ...],
     *,
     has_secrets: bool = False,
 ) -> Identity:
     principal_id = None if row is None else row.principal_id
     is_admin = (row is not None or bool(groups)) and _is_admin(cursor, principal_id, groups)
-    return Identity(version, row, is_admin, has_secrets)
+    return Identity(version, row, is_admin, has_secrets, groups=groups)
 
 
 def _is_admin(cursor: Transaction, principal_id: int | None, groups: Collection[str]) -> bool:

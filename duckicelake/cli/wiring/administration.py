@@ -30,6 +30,7 @@ from duckicelake.cli.wiring.authentication import is_settings_client
 from duckicelake.cli.wiring.location import find_warehouse_roots
 from duckicelake.cli.wiring.profile_settings import build_profile_rules
 from duckicelake.cli.wiring.records import (
+    build_issuer,
     copy_grant,
     copy_policy,
     copy_profile,
@@ -160,13 +161,17 @@ class LakeAdministration:
         with self._open("revoke_secret") as services:
             principals.revoke_secret(services, name, UUID(secret_id))
 
-    def create_issuer(self, issuer: IssuerInfo) -> IssuerInfo:
-        """Trust an issuer."""
+    def create_issuer(self, issuer: IssuerInfo, web_secret: str | None = None) -> IssuerInfo:
+        """Trust an issuer. web_secret: of its client for the console; None: the client is public."""
         with self._open("create_issuer") as services:
-            listed = copy_record(issuers.ListedIssuer, issuer)
-            return copy_record(
-                IssuerInfo, issuers.create_issuer(services, listed, self._settings.oidc_issuer, self._get_url_check())
-            )
+            given = build_issuer(issuer), self._build_issuer_rules(), web_secret
+            return copy_record(IssuerInfo, issuers.create_issuer(services, *given))
+
+    def change_issuer(self, issuer: IssuerInfo, web_secret: str | None = None) -> IssuerInfo:
+        """Set all of an issuer but its URL. web_secret: empty: its client is public; None: as it is."""
+        with self._open("change_issuer") as services:
+            given = build_issuer(issuer), self._build_issuer_rules(), web_secret
+            return copy_record(IssuerInfo, issuers.change_issuer(services, *given))
 
     def list_issuers(self) -> Sequence[IssuerInfo]:
         """List the issuers beside that of the settings."""
@@ -343,14 +348,15 @@ class LakeAdministration:
     def apply(self, document: Any, *, prunes: bool = False, is_dry: bool = False) -> Sequence[str]:
         """Make the server as a document says; return what changed, or would."""
         wanted = build_state(parse_document(document, self._place), self._place)
-        wanted = replace(wanted, settings_issuer=self._settings.oidc_issuer, check_url=self._get_url_check())
+        wanted = replace(wanted, issuer_rules=self._build_issuer_rules())
         with self._open("apply_governance") as services:
             wiring = build_warehouse_wiring(self._settings)
             return apply_state(services, wiring, wanted, prunes=prunes, is_dry=is_dry)
 
-    def _get_url_check(self) -> issuers.CheckUrl:
-        """Return what refuses URLs of issuers that servers may not send requests to."""
-        return partial(OutboundGuard.parse(self._settings.allowed_addresses).check_url, needs_address=False)
+    def _build_issuer_rules(self) -> issuers.IssuerRules:
+        """Build what registered issuers may say; URLs to which servers may send no requests are refused."""
+        check = partial(OutboundGuard.parse(self._settings.allowed_addresses).check_url, needs_address=False)
+        return issuers.IssuerRules(self._settings.oidc_issuer, check, build_profile_rules(self._settings).keys)
 
     @contextmanager
     def _open(self, operation: str, name: str = FIRST) -> Iterator[Services]:

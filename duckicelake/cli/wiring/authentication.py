@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from duckicelake.catalog.authz.directory import PrincipalDirectory
+from duckicelake.catalog.context.secret_keys import SecretKeys
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.own_secrets import SecretLifetimes
 from duckicelake.catalog.principals import has_registered_logins, make_first_admin
@@ -95,6 +96,7 @@ def build_authentication(settings: Settings, database: Database | None = None) -
         directory=None if database is None else PrincipalDirectory(database),
         guard=OutboundGuard.parse(settings.allowed_addresses),
         web_clients=parse_web_clients(settings.oidc_web_clients or ""),
+        secret_keys=None if settings.secret_keys is None else SecretKeys.parse(settings.secret_keys.get_secret_value()),
         own_tokens=SecretLifetimes(
             timedelta(seconds=settings.own_token_seconds), timedelta(seconds=settings.own_token_max_seconds)
         ),

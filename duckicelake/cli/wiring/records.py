@@ -2,18 +2,24 @@
 
 from dataclasses import fields
 
-from duckicelake.catalog import principals, storage_profiles, warehouses
+from duckicelake.catalog import issuers, principals, storage_profiles, warehouses
 from duckicelake.catalog.context.privileges import ObjectRef
 from duckicelake.catalog.grants import GrantDetails
 from duckicelake.catalog.policies import PolicyDetails
 from duckicelake.catalog.policy_definitions import Table
-from duckicelake.client.governance import GrantInfo, PolicyInfo, ProfileInfo, SecretInfo, WarehouseInfo
+from duckicelake.client.governance import GrantInfo, IssuerInfo, PolicyInfo, ProfileInfo, SecretInfo, WarehouseInfo
 from duckicelake.client.records import Record
 
 
 def copy_record(kind: type[Record], row: object) -> Record:
     """Copy the attributes that a class has from an object that has them, too."""
     return kind(**{one.name: getattr(row, one.name) for one in fields(kind)})  # type: ignore[arg-type]
+
+
+def build_issuer(info: IssuerInfo) -> issuers.ListedIssuer:
+    """Build the issuer that a record of the client describes."""
+    names = {one.name for one in fields(IssuerInfo)} - {"has_web_secret"}
+    return issuers.ListedIssuer(**{name: getattr(info, name) for name in names})
 
 
 def copy_policy(row: PolicyDetails) -> PolicyInfo:

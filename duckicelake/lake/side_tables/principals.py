@@ -126,6 +126,18 @@ def find_principal_of_subject(cursor: Transaction, issuer: str, subject: str) ->
     return None if row is None else _build_principal(row)
 
 
+def name_groups(cursor: Transaction, issuer: str, values: Collection[str]) -> tuple[str, ...]:
+    """Name the groups that the values of an issuer's claim mean: those with such a subject, else those called so.
+
+    Values that no group has stay, since decisions from outside may know them.
+    """
+    if not values:
+        return ()
+    rows = cursor.execute(_SQL.token_groups, {"issuer": issuer, "groups": list(values)}).fetchall()
+    meant, known = {name for name, is_meant in rows if is_meant}, {name for name, _ in rows}
+    return tuple(sorted((set(values) - known) | meant))
+
+
 def insert_principal(cursor: Transaction, new: NewPrincipal) -> PrincipalRow | None:
     """Add a principal; None if its name or its subject is taken."""
     parameters = {

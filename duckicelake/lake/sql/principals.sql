@@ -19,7 +19,13 @@ FROM duckicelake_principal WHERE principal_id = %(principal_id)s;
 
 -- find_subject: the principal whom an issuer's tokens name
 SELECT principal_id, name, kind, issuer, subject, scopes, is_disabled, description, created
-FROM duckicelake_principal WHERE issuer = %(issuer)s AND subject = %(subject)s;
+FROM duckicelake_principal WHERE issuer = %(issuer)s AND subject = %(subject)s AND kind <> 'group';
+
+-- token_groups: groups with a subject that the values of an issuer's claim could mean, and whether they do: one that is called
+-- like a value is of no other issuer's tokens
+SELECT name, issuer = %(issuer)s AND subject = ANY (%(groups)s) FROM duckicelake_principal
+WHERE kind = 'group' AND subject IS NOT NULL
+    AND (name = ANY (%(groups)s) OR issuer = %(issuer)s AND subject = ANY (%(groups)s));
 
 -- insert: add a principal, unless its name or its subject is taken
 INSERT INTO duckicelake_principal (name, kind, issuer, subject, scopes, is_disabled, description)

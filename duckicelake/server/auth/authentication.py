@@ -12,6 +12,7 @@ from anyio.to_thread import run_sync
 
 from duckicelake.catalog.authz.directory import TOKEN_PATTERN, Identity, PrincipalDirectory, TrustedIssuer
 from duckicelake.catalog.context.caller import Principal, build_grants, filter_scopes
+from duckicelake.catalog.context.secret_keys import SecretKeys
 from duckicelake.catalog.own_secrets import SecretLifetimes
 from duckicelake.errors import InvalidTokenError, NotAuthenticatedError, UnavailableError
 from duckicelake.rest.outbound import OutboundGuard
@@ -61,6 +62,7 @@ class IssuerVerifiers:
             group_claim=issuer.group_claim,
             base_scopes=issuer.scopes,
             guard=self._guard,
+            leeway=issuer.leeway,
         )
 
 
@@ -112,6 +114,18 @@ class TokenReader:
             return self._identify_user_of(issuer, token, is_ours=True)
         return self._identify_user(token)
 
+    def find_provider(self, url: str) -> OidcProvider | None:
+        """Find what is trusted of an issuer that isn't disabled; UnavailableError."""
+        if self.provider is not None and self._is_of_settings(url):
+            return self.provider.provider
+        issuer = next((issuer for issuer in self.list_issuers() if issuer.url == url), None)
+        return None if issuer is None else self._verifiers.get(issuer).provider
+
+    def list_issuers(self) -> tuple[TrustedIssuer, ...]:
+        """List the issuers of the table that aren't disabled; UnavailableError."""
+        listed = () if self.directory is None else self.directory.list_issuers()
+        return tuple(issuer for issuer in listed if not issuer.is_disabled)
+
     def find_client(self, client_id: str, text: str) -> Identity | None:
         """Find the registered principal that logs in with a client secret."""
         if self.directory is None:
@@ -141,7 +155,7 @@ class TokenReader:
         found = self._find(lambda of: of.find_subject(url, subject, token.groups))
         if found is None or found.row is not None:
             return self._build(token, subject, found)
-        named = self._find(lambda of: of.find_named(subject, token.groups))
+        named = self._find(lambda of: of.find_named(subject, url, token.groups))
         row = None if named is None else named.row
         if row is not None and named is not None and (row.kind != "user" or row.issuer or named.has_secrets):
             raise InvalidTokenError("The token's subject has the name of another principal of this server")
@@ -198,8 +212,12 @@ class TokenReader:
         return self.provider is not None and url == self.provider.provider.issuer
 
     def _find_issuer(self, url: str | None) -> TrustedIssuer | None:
+        """Find the issuer of the table that has a URL; InvalidTokenError for one that is disabled."""
         issuers = () if self.directory is None or url in (None, ISSUER) else self.directory.list_issuers()
-        return next((issuer for issuer in issuers if issuer.url == url), None)
+        found = next((issuer for issuer in issuers if issuer.url == url), None)
+        if found is not None and found.is_disabled:
+            raise InvalidTokenError(f"The token's issuer {found.name} is disabled on this server")
+        return found
 
     def _find_in_settings(self, find: Callable[[PrincipalDirectory], T]) -> T | None:
         """Look up a client of the settings; without Postgres it is what the settings say, as most routes need it."""
@@ -219,7 +237,7 @@ class TokenReader:
         principal = Principal(
             name,
             build_grants(token.scopes),
-            token.groups,
+            token.groups if found is None else found.groups,
             None if row is None else row.principal_id,
             is_admin=found is not None and found.is_admin,
         )
@@ -280,7 +298,8 @@ class Authentication:
     directory: of the principals that were registered at run time; None: there are none. guard: where the URLs of their
     issuers may lead.
     own_tokens: how long tokens are valid that principals make for themselves.
-    web_clients: at which issuers people of web pages log in, and as what.
+    web_clients: at which issuers people of web pages log in by the settings, and as what.
+    secret_keys: decrypt the secrets of such clients of registered issuers.
     warehouse: principals have the grants of this one alone; empty is the first.
     """
 
@@ -293,6 +312,7 @@ class Authentication:
     guard: OutboundGuard | None = None
     own_tokens: SecretLifetimes = field(default_factory=SecretLifetimes)
     web_clients: tuple[WebClient, ...] = ()
+    secret_keys: SecretKeys | None = None
     warehouse: str = ""
     reader: TokenReader = field(init=False)
     _seen: _PrincipalCache = field(init=False)
@@ -333,8 +353,22 @@ class Authentication:
     def find_issuers(self) -> tuple[str, ...]:
         """Find the URLs of the issuers of OpenID Connect whose tokens are accepted; UnavailableError."""
         own = () if self.provider is None else (self.provider.provider.issuer,)
-        listed = () if self.directory is None else self.directory.list_issuers()
-        return (*own, *(issuer.url for issuer in listed))
+        return (*own, *(issuer.url for issuer in self.reader.list_issuers()))
+
+    def list_web_clients(self) -> tuple[WebClient, ...]:
+        """List at which trusted issuers people of web pages log in, and as what; UnavailableError.
+
+        What the registration of an issuer says counts more than what the settings say of it.
+        """
+        clients = {client.issuer: client for client in self.web_clients}
+        for row in self.reader.list_issuers():
+            if row.web_client_id is not None:
+                scope = " ".join(row.web_scopes)
+                client = WebClient(row.url, row.web_client_id, scope, row.label, row.web_parameters, row)
+                clients[row.url] = client
+            elif row.label and row.url in clients:
+                clients[row.url] = replace(clients[row.url], label=row.label)
+        return tuple(clients[url] for url in self.find_issuers() if url in clients)
 
     def find_known(self, digest: bytes) -> Principal | None:
         """Find the principal by the digest of its header, if the token was read lately."""

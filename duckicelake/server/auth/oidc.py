@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import jwt
 
+from duckicelake.catalog.authz.directory import TrustedIssuer
 from duckicelake.catalog.context.caller import Principal, build_grants, parse_scope
 from duckicelake.errors import (
     BadInputError,
@@ -85,11 +86,21 @@ class OidcProvider:
 
 @dataclass(frozen=True, slots=True)
 class WebClient:
-    """What an issuer calls this server's pages, and which scopes they ask it for."""
+    """What an issuer calls this server's pages, and which scopes they ask it for.
+
+    Attributes:
+        label: what the pages call the issuer; empty: its URL.
+        parameters: `name=value`, what else the issuer's page is sent.
+        registered: the row that says so, which has the client's secret; None: the settings do.
+
+    """
 
     issuer: str
     client_id: str
     scope: str
+    label: str = ""
+    parameters: tuple[str, ...] = ()
+    registered: TrustedIssuer | None = None
 
 
 class OidcVerifier:

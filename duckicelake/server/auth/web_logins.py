@@ -6,13 +6,16 @@ token that this server accepts; the reason is given where the issuer's tokens ar
 """
 
 import json
+from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Final
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
+from duckicelake.catalog.issuers import reveal_secret
 from duckicelake.errors import (
     BadInputError,
     CatalogUnreachableError,
@@ -21,6 +24,7 @@ from duckicelake.errors import (
 )
 from duckicelake.rest.http import HttpConnection, HttpResponse, NoAnswerError
 from duckicelake.rest.login import check_login_url
+from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.server.auth.authentication import Authentication, IdentifiedToken
 from duckicelake.server.auth.oauth import OAuthError, TokenRequest, clean_description
 from duckicelake.server.auth.oidc import FETCH_ERRORS, OidcProvider, OidcVerifier, WebClient, fetch_json
@@ -28,6 +32,8 @@ from duckicelake.server.auth.throttle import LoginThrottle
 
 AUTHORIZATION_CODE: Final = "authorization_code"
 REFRESH_TOKEN: Final = "refresh_token"  # noqa: S105
+_BASIC: Final = "client_secret_basic"
+_POST: Final = "client_secret_post"
 _FRESH_SECONDS: Final = 300
 _PAUSE_SECONDS: Final = 5
 _TIMEOUT_SECONDS: Final = 10
@@ -44,12 +50,14 @@ class LoginEndpoints:
     """Where an issuer logs people in, gives tokens, and logs people out.
 
     is_issuer_named: the redirect back names the issuer (RFC 9207).
+    takes_basic: secrets of clients belong into the header alone.
     """
 
     authorization: str
     token: str
     end_session: str | None
     is_issuer_named: bool
+    takes_basic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +79,21 @@ class _Discovery:
 
 
 class WebLogins:
-    """Logs people in at the issuers for which the settings have a client, and keeps what it reads of them."""
+    """Logs people in at issuers that have a client for the console, and keeps what it reads of them."""
 
     def __init__(self) -> None:
         self._found: dict[str, _Discovery] = {}
-        self._verifiers: dict[str, OidcVerifier] = {}
-        self._lock = Lock()
+        self._verifiers: dict[str, tuple[object, OidcVerifier]] = {}
+        self._locks: defaultdict[str, Lock] = defaultdict(Lock)
 
-    @staticmethod
-    def list_clients(authentication: Authentication) -> tuple[WebClient, ...]:
-        """List the clients of the issuers that are trusted; UnavailableError."""
-        trusted = set(authentication.find_issuers()) if authentication.web_clients else set()
-        return tuple(client for client in authentication.web_clients if client.issuer in trusted)
-
-    def find_endpoints(self, issuer: str, now: float) -> LoginEndpoints:
+    def find_endpoints(self, provider: OidcProvider) -> LoginEndpoints:
         """Find an issuer's endpoints, of its discovery document; UnavailableError."""
-        with self._lock:
+        issuer, now = provider.issuer, provider.clock()
+        with self._locks[issuer]:  # one that doesn't answer holds up no other
             found = self._found.get(issuer)
             lasts = _FRESH_SECONDS if found is not None and found.endpoints is not None else _PAUSE_SECONDS
             if found is None or now - found.read_at > lasts:
-                found = self._found[issuer] = _discover(issuer, now)
+                found = self._found[issuer] = _discover(provider, now)
         if found.endpoints is None:
             raise UnavailableError(f"{issuer} can't log anyone in now: {found.problem}")
         return found.endpoints
@@ -119,9 +122,10 @@ class WebLogins:
             throttle.record_failure(client.issuer, asked.address)
             raise
 
-    def _find_client(self, authentication: Authentication, issuer: str | None) -> WebClient:
+    @staticmethod
+    def _find_client(authentication: Authentication, issuer: str | None) -> WebClient:
         try:
-            found = next((one for one in self.list_clients(authentication) if one.issuer == issuer), None)
+            found = next((one for one in authentication.list_web_clients() if one.issuer == issuer), None)
         except UnavailableError as error:
             raise OAuthError("temporarily_unavailable", clean_description(str(error)), 503) from error
         if found is None:
@@ -129,40 +133,43 @@ class WebLogins:
         return found
 
     def _exchange(self, authentication: Authentication, client: WebClient, form: Mapping[str, str]) -> WebTokens:
-        endpoints = self.find_endpoints(client.issuer, authentication.clock())
+        provider = authentication.reader.find_provider(client.issuer)
+        if provider is None:
+            raise UnavailableError(f"{client.issuer} has just been taken away")
+        endpoints = self.find_endpoints(provider)
         kind = form["grant_type"]
         sent = {name: form[name] for name in _FIELDS[kind] if name != "nonce"}
-        body = _ask_for_tokens(endpoints.token, {"grant_type": kind, "client_id": client.client_id, **sent})
+        sent |= {"grant_type": kind, "client_id": client.client_id}
+        secret = None if client.registered is None else reveal_secret(authentication.secret_keys, client.registered)
+        body = _ask_for_tokens(endpoints, sent, secret, provider.guard)
         id_token = body.get("id_token")
         if kind == AUTHORIZATION_CODE or id_token is not None:
-            self._check_id_token(authentication, client, id_token, form.get("nonce"))
+            self._check_id_token(provider, client, id_token, form.get("nonce"))
         text, identified = _choose_token(authentication, client, (body.get("access_token"), id_token))
         refresh = body.get("refresh_token", form.get("refresh_token"))
         return WebTokens(text, refresh if isinstance(refresh, str) else None, identified)
 
-    def _check_id_token(
-        self, authentication: Authentication, client: WebClient, id_token: object, nonce: str | None
-    ) -> None:
+    def _check_id_token(self, provider: OidcProvider, client: WebClient, id_token: object, nonce: str | None) -> None:
         """Refuse an ID token that isn't one of this login: by its signature, issuer, audience and nonce."""
         if not isinstance(id_token, str):
             raise OAuthError("invalid_grant", f"{client.issuer} gave no id_token: openid must be one of the scopes")
-        if client.issuer not in self._verifiers:
-            provider = OidcProvider(client.issuer, client.client_id, authentication.clock)
-            trusted = authentication.provider
-            if trusted is not None and trusted.provider.issuer == client.issuer:
-                provider = replace(provider, jwks_url=trusted.provider.jwks_url, leeway=trusted.provider.leeway)
-            self._verifiers[client.issuer] = OidcVerifier(provider)
+        key = client.client_id, provider.jwks_url, provider.leeway
+        known, verifier = self._verifiers.get(client.issuer, (None, None))
+        if verifier is None or known != key:
+            verifier = OidcVerifier(replace(provider, audience=client.client_id))
+            self._verifiers[client.issuer] = key, verifier
         try:
-            claims = self._verifiers[client.issuer].read_claims(id_token)
+            claims = verifier.read_claims(id_token)
         except InvalidTokenError as error:
             raise OAuthError("invalid_grant", clean_description(f"id_token: {error}")) from error
         if nonce is not None and claims.get("nonce") != nonce:
             raise OAuthError("invalid_grant", "The id_token is of another login: its nonce differs")
 
 
-def _discover(issuer: str, now: float) -> _Discovery:
+def _discover(provider: OidcProvider, now: float) -> _Discovery:
+    issuer = provider.issuer
     try:
-        document = fetch_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration", None)
+        document = fetch_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration", provider.guard)
         if document["issuer"] != issuer:
             raise ValueError(f"the discovery document is of {document['issuer']!r}")
         return _Discovery(now, _read_endpoints(issuer, document))
@@ -179,15 +186,29 @@ def _read_endpoints(issuer: str, document: Mapping[str, Any]) -> LoginEndpoints:
 
     end_session = read("end_session_endpoint") if "end_session_endpoint" in document else None
     is_issuer_named = document.get("authorization_response_iss_parameter_supported") is True
-    return LoginEndpoints(read("authorization_endpoint"), read("token_endpoint"), end_session, is_issuer_named)
+    methods = document.get("token_endpoint_auth_methods_supported", [_BASIC])
+    takes_basic = _BASIC in methods and _POST not in methods
+    urls = read("authorization_endpoint"), read("token_endpoint"), end_session
+    return LoginEndpoints(*urls, is_issuer_named, takes_basic)
 
 
-def _ask_for_tokens(url: str, form: Mapping[str, str]) -> Mapping[str, Any]:
-    """Send the form to an issuer's token endpoint; OAuthError if it refuses, UnavailableError if it can't answer."""
+def _ask_for_tokens(
+    endpoints: LoginEndpoints, form: Mapping[str, str], secret: str | None, guard: OutboundGuard | None
+) -> Mapping[str, Any]:
+    """Send the form to an issuer's token endpoint; OAuthError if it refuses, UnavailableError if it can't answer.
+
+    secret: of the client; None: it is public.
+    """
+    url = endpoints.token
     server = urlunsplit((*urlsplit(url)[:2], "", "", ""))
     headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+    if secret is not None and endpoints.takes_basic:
+        pair = f"{quote(form['client_id'], safe='')}:{quote(secret, safe='')}"
+        headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    elif secret is not None:
+        form = {**form, "client_secret": secret}
     try:
-        with closing(HttpConnection(server)) as http:
+        with closing(HttpConnection(server, guard)) as http:
             answer = http.ask(
                 "POST",
                 url.removeprefix(server),

@@ -36,8 +36,7 @@ from duckicelake.server.routes.dependencies import (
     ServerContext,
     describe_body,
 )
-from duckicelake.server.routes.issuers import get_url_check
-from duckicelake.server.routes.principals import find_settings_issuer
+from duckicelake.server.routes.issuers import find_issuer_rules
 
 router = APIRouter(prefix="/management/v1", tags=["management"], responses=RESPONSES, route_class=StrictRoute)
 _PLACE: Final = "document"
@@ -72,7 +71,7 @@ def apply_governance(context: AppContext, services: AppServices, body: Body) -> 
     """Make principals, groups, roles, issuers, warehouses and grants as a document says."""
     request = parse_body(ApplyGovernanceRequest, body)
     wanted = build_state(parse_document(request.document, _PLACE), _PLACE)
-    wanted = replace(wanted, settings_issuer=find_settings_issuer(context), check_url=get_url_check(context))
+    wanted = replace(wanted, issuer_rules=find_issuer_rules(context))
     changes = apply_state(services, find_wiring(context), wanted, prunes=request.prune, is_dry=request.dry_run)
     forget_warehouses(context)
     return AppliedGovernance(changes=tuple(changes))

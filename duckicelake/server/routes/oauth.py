@@ -1,5 +1,7 @@
 """POST /v1/oauth/tokens: tokens for clients that show a secret, or a token that is about to expire."""
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl
 
@@ -20,6 +22,7 @@ from duckicelake.server.auth.oauth import (
     find_tokens,
     grant_token,
 )
+from duckicelake.server.auth.oidc import WebClient
 from duckicelake.server.http.errors import RESPONSES, answer_catalog_error
 from duckicelake.server.http.route import StrictRoute
 from duckicelake.server.http.scope import PREFIX, find_address, note_principal
@@ -32,6 +35,7 @@ RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 
 _MAX_FORM_BYTES = 64 * 1024
 _MAX_FIELDS = 20
+_MAX_DISCOVERIES = 8
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _HEADERS = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _TEXT = {"type": "string"}
@@ -121,6 +125,7 @@ async def issue_token(
 class WebLogin(BaseModel):
     """An issuer at which people log in by redirect. problem: why it can't log anyone in now; empty: it can.
 
+    label: what to call it; empty: its URL. parameters: what else its page is sent, by name.
     is-issuer-named: the redirect back names the issuer (RFC 9207).
     """
 
@@ -129,6 +134,8 @@ class WebLogin(BaseModel):
     issuer: str
     client_id: str
     scope: str
+    label: str = ""
+    parameters: Mapping[str, str] = {}
     authorization_endpoint: str | None = None
     end_session_endpoint: str | None = None
     is_issuer_named: bool = False
@@ -152,7 +159,7 @@ class WebTokenAnswer(TokenAnswer):
 @login_router.get("/oauth/logins", responses=RESPONSES)
 async def list_logins(context: AppContext) -> WebLoginsAnswer:
     """List the issuers at which people log in by redirect, and where that begins."""
-    if context.authentication is None or not context.authentication.web_clients:
+    if context.authentication is None:
         return WebLoginsAnswer(logins=())
     return WebLoginsAnswer(
         logins=await run_sync(
@@ -162,21 +169,35 @@ async def list_logins(context: AppContext) -> WebLoginsAnswer:
 
 
 def _describe_logins(context: ServerContext, authentication: Authentication) -> tuple[WebLogin, ...]:
-    described = []
-    for client in context.web_logins.list_clients(authentication):
-        login = WebLogin(issuer=client.issuer, client_id=client.client_id, scope=client.scope)
-        try:
-            endpoints = context.web_logins.find_endpoints(client.issuer, authentication.clock())
-        except UnavailableError as error:
-            described.append(login.model_copy(update={"problem": str(error)}))
-            continue
-        found = {
-            "authorization_endpoint": endpoints.authorization,
-            "end_session_endpoint": endpoints.end_session,
-            "is_issuer_named": endpoints.is_issuer_named,
-        }
-        described.append(login.model_copy(update=found))
-    return tuple(described)
+    """Describe each issuer at which people log in; one that doesn't answer is waited for once, however many are so."""
+    clients = authentication.list_web_clients()
+    with ThreadPoolExecutor(max(1, min(len(clients), _MAX_DISCOVERIES))) as threads:
+        found = threads.map(lambda client: _describe_login(context, authentication, client), clients)
+        return tuple(login for login in found if login is not None)
+
+
+def _describe_login(context: ServerContext, authentication: Authentication, client: WebClient) -> WebLogin | None:
+    """Describe where a login begins; None for an issuer that has just been taken away."""
+    provider = authentication.reader.find_provider(client.issuer)
+    if provider is None:
+        return None
+    login = WebLogin(
+        issuer=client.issuer,
+        client_id=client.client_id,
+        scope=client.scope,
+        label=client.label,
+        parameters=dict(parameter.split("=", 1) for parameter in client.parameters),
+    )
+    try:
+        endpoints = context.web_logins.find_endpoints(provider)
+    except UnavailableError as error:
+        return login.model_copy(update={"problem": str(error)})
+    found = {
+        "authorization_endpoint": endpoints.authorization,
+        "end_session_endpoint": endpoints.end_session,
+        "is_issuer_named": endpoints.is_issuer_named,
+    }
+    return login.model_copy(update=found)
 
 
 @login_router.post(

@@ -49,6 +49,7 @@ class CreatePrincipalRequest(StrictRequest):
     """A user, service account, group or role to register.
 
     issuer, subject: of the tokens that a user or service account shows; a service account with client secrets has none.
+    Of a group: the value in the claim of groups of the issuer's tokens; without these it is the group's name.
     scopes: all that its tokens can have; by default what it is granted.
     """
 

@@ -310,7 +310,7 @@ def test_principals_that_can_not_be_are_refused(site: Site, subtests: pytest.Sub
         ({"name": "x", "kind": "user", "scopes": ["all"]}, "is not a scope"),
         ({"name": "x", "kind": "role", "scopes": ["*"]}, "has no scopes"),
         ({"name": "x", "kind": "user", "issuer": "https://a"}, "belong together"),
-        ({"name": "x", "kind": "group", "issuer": "https://a", "subject": "s"}, "has no subject"),
+        ({"name": "x", "kind": "role", "issuer": "https://a", "subject": "s"}, "has no subject"),
         ({"name": "x", "kind": "robot"}, "kind"),
         ({"name": "x", "kind": "user", "admin": True}, "admin"),
     ]:
@@ -415,6 +415,41 @@ def test_registered_user_of_an_issuer_has_its_own_scopes_and_can_be_disabled(sit
         site.await_refusal(ann, since)
         site.await_refusal(ours, since)
         assert site.statuses(bob) == [200, 200]
+
+
+def test_group_of_an_issuer_has_its_members_by_its_value_in_the_claim(site: Site) -> None:
+    with issuing() as corp, issuing() as partner:
+        for name, issuer in (("corp", corp), ("partner", partner)):
+            body = {"name": name, "url": issuer.uri, "audience": AUDIENCE, "jwks-url": f"{issuer.uri}/keys"}
+            site.manage("POST", "/issuers", body | {"group-claim": "groups"})
+        site.register("analysts", "grants", kind="group", issuer=corp.uri, subject="dept:analytics")
+        site.register("ann@corp", "grants", kind="user", issuer=corp.uri, subject="dept:analytics")
+        site.manage("POST", "/principals", {"name": "x", "kind": "group", **named(corp)}, 409)
+        site.manage("POST", "/principals/admin/members", {"member": "analysts"}, 204)
+        time.sleep(REVOKED_SECONDS)
+        now = time.time()
+        members = [
+            (corp, "dept:analytics", True),
+            (corp, "analysts", False),
+            (partner, "dept:analytics", False),
+            (partner, "analysts", False),
+        ]
+        for issuer, group, is_member in members:
+            text = issuer.token(iat=now, exp=now + 600, sub="bob", groups=[group, "unknown"])
+            assert site.http.get(f"{MANAGEMENT}/server", headers=bearing(text)).status_code == (
+                200 if is_member else 403
+            )
+            groups = site.http.get("/v1/whoami", headers=bearing(text)).json()["groups"]
+            assert "unknown" in groups
+            assert ("analysts" in groups) == is_member
+            ours = exchange(site.http, bearing(text), text).json()["access_token"]
+            assert site.http.get(f"{MANAGEMENT}/server", headers=bearing(ours)).status_code == (
+                200 if is_member else 403
+            )
+
+
+def named(issuer: Issuer) -> dict[str, str]:
+    return {"issuer": issuer.uri, "subject": "dept:analytics"}
 
 
 def test_no_user_of_an_issuer_passes_for_another_principal(site: Site) -> None:

@@ -36,11 +36,12 @@ export function CreatePrincipal({ kind: first, close }: { kind: PrincipalKind; c
   const given = {
     ...(description ? { description } : {}),
     ...(isContainer || scopes === "grants" ? {} : { scopes: words }),
-    ...(!isContainer && issuer ? { issuer, subject } : {}),
+    ...(kind !== "role" && issuer ? { issuer, subject } : {}),
   };
-  const login = { kind: kind === "user" && kind, issuer, subject, scope: scopes === "grants" ? [] : words };
+  const named = kind === "role" ? {} : { issuer, subject };
+  const login = { kind: kind === "user" && kind, ...named, scope: scopes === "grants" ? [] : words };
   const command = writeCommand(`${isContainer ? kind : "principal"} create`, FIRST_WAREHOUSE, [name || "NAME"], {
-    ...(isContainer ? {} : login),
+    ...(isContainer ? named : login),
     description,
   });
   return (
@@ -64,22 +65,27 @@ export function CreatePrincipal({ kind: first, close }: { kind: PrincipalKind; c
       <TextField name="Name" hint="One that no other principal has." value={name} change={setName} isFirst />
       <TextField name="Description" value={description} change={setDescription} />
       {isContainer ? null : (
-        <>
-          <TextField
-            name="Scopes"
-            hint="All that its tokens can have. grants: what it is granted; *: everything."
-            value={scopes}
-            change={setScopes}
-            isMono
-          />
-          <details>
-            <summary>Tokens of an issuer</summary>
-            <div className="row top">
-              <TextField name="URL of the issuer" value={issuer} change={setIssuer} isMono />
-              <TextField name="Subject in its tokens" value={subject} change={setSubject} isMono />
-            </div>
-          </details>
-        </>
+        <TextField
+          name="Scopes"
+          hint="All that its tokens can have. grants: what it is granted; *: everything."
+          value={scopes}
+          change={setScopes}
+          isMono
+        />
+      )}
+      {kind === "role" ? null : (
+        <details>
+          <summary>Tokens of an issuer</summary>
+          <div className="row top">
+            <TextField name="URL of the issuer" value={issuer} change={setIssuer} isMono />
+            <TextField
+              name={kind === "group" ? "Value in its claim of groups" : "Subject in its tokens"}
+              value={subject}
+              change={setSubject}
+              isMono
+            />
+          </div>
+        </details>
       )}
     </ActDialog>
   );

@@ -1,28 +1,29 @@
 // Issuers of OpenID Connect that the server trusts.
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { type ReactNode, useState } from "react";
 import { FIRST_WAREHOUSE } from "../../api/address.ts";
 import { type Issuer, issuersQuery, serverQuery } from "../../api/administration.ts";
 import { ActDialog } from "../../parts/Act.tsx";
 import { writeCommand } from "../../parts/command.ts";
 import { Card, Head } from "../../parts/Card.tsx";
-import { splitWords, SureField, TextField } from "../../parts/fields.tsx";
+import { SureField } from "../../parts/fields.tsx";
 import { LongTable } from "../../parts/LongTable.tsx";
 import { Empty, Loaded } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
+import { changeRequest, IssuerForm } from "./IssuerForm.tsx";
 import { PeopleTabs } from "./PeopleTabs.tsx";
 
 export function Issuers() {
   const query = useInfiniteQuery(issuersQuery());
   const { data: server } = useQuery(serverQuery());
-  const [isAdding, setAdding] = useState(false);
-  const [dropped, setDropped] = useState<string | null>(null);
+  const [act, setAct] = useState<{ readonly kind: "add" | "edit" | "switch" | "drop"; readonly issuer?: Issuer }>();
+  const close = () => setAct(undefined);
   const own = server?.["settings-issuer"];
   return (
     <div className="body">
       <title>Issuers · duckicelake</title>
-      <Head title="Issuers" comment="OpenID Connect: who may say who somebody is.">
-        <button type="button" className="button primary" onClick={() => setAdding(true)}>
+      <Head title="Issuers" comment="OpenID Connect: who may say who a caller is, and where people sign in.">
+        <button type="button" className="button primary" onClick={() => setAct({ kind: "add" })}>
           Trust an issuer
         </button>
       </Head>
@@ -54,19 +55,21 @@ export function Issuers() {
                   { name: "Audience", show: ({ audience }) => <span className="mono breaks">{audience}</span> },
                   { name: "Claims", show: (row) => <span className="mono breaks">{describeClaims(row)}</span> },
                   { name: "Scopes", show: ({ scopes }) => <span className="mono breaks">{scopes.join(" ")}</span> },
+                  { name: "Sign-in", show: (row) => describeSignIn(row) },
                   { name: "Added", show: ({ created }) => (created ? <Time at={created} /> : null) },
                   {
-                    name: "Drop",
+                    name: "Acts",
                     kind: "hidden",
-                    show: ({ name }) => (
-                      <button
-                        type="button"
-                        className="button small"
-                        aria-label={`Drop ${name}`}
-                        onClick={() => setDropped(name)}
-                      >
-                        Drop
-                      </button>
+                    show: (issuer) => (
+                      <div className="row">
+                        <Act name="Edit" issuer={issuer} act={() => setAct({ kind: "edit", issuer })} />
+                        <Act
+                          name={issuer["is-disabled"] ? "Enable" : "Disable"}
+                          issuer={issuer}
+                          act={() => setAct({ kind: "switch", issuer })}
+                        />
+                        <Act name="Drop" issuer={issuer} act={() => setAct({ kind: "drop", issuer })} />
+                      </div>
                     ),
                   },
                 ]}
@@ -75,10 +78,30 @@ export function Issuers() {
           }}
         </Loaded>
       </Card>
-      {isAdding ? <Add close={() => setAdding(false)} /> : null}
-      {dropped === null ? null : <Drop name={dropped} close={() => setDropped(null)} />}
+      {act?.kind === "add" ? <IssuerForm close={close} /> : null}
+      {act?.kind === "edit" && act.issuer ? <IssuerForm issuer={act.issuer} close={close} /> : null}
+      {act?.kind === "switch" && act.issuer ? <Switch issuer={act.issuer} close={close} /> : null}
+      {act?.kind === "drop" && act.issuer ? <Drop name={act.issuer.name} close={close} /> : null}
     </div>
   );
+}
+
+function Act({ name, issuer, act }: { name: string; issuer: Issuer; act: () => void }) {
+  return (
+    <button type="button" className="button small" aria-label={`${name} ${issuer.name}`} onClick={act}>
+      {name}
+    </button>
+  );
+}
+
+function describeSignIn(issuer: Issuer): ReactNode {
+  if (issuer["is-disabled"]) return <span className="tag bad">disabled</span>;
+  return issuer["web-client-id"] ? (
+    <span className="breaks">
+      {issuer.label ? `${issuer.label}, as ` : "as "}
+      <span className="mono">{issuer["web-client-id"]}</span>
+    </span>
+  ) : null;
 }
 
 function describeClaims(issuer: Issuer): string {
@@ -88,68 +111,24 @@ function describeClaims(issuer: Issuer): string {
     .join(", ");
 }
 
-function Add({ close }: { close: () => void }) {
-  const [name, setName] = useState("");
-  const [url, setUrl] = useState("");
-  const [audience, setAudience] = useState("");
-  const [keys, setKeys] = useState("");
-  const [subject, setSubject] = useState("sub");
-  const [group, setGroup] = useState("");
-  const [scopes, setScopes] = useState("grants");
-  const words = splitWords(scopes);
-  const given = {
-    ...(keys ? { "jwks-url": keys } : {}),
-    ...(subject === "sub" ? {} : { "subject-claim": subject }),
-    ...(group ? { "group-claim": group } : {}),
-    ...(scopes === "grants" ? {} : { scopes: words }),
-  };
-  const command = writeCommand("issuer add", FIRST_WAREHOUSE, [name || "NAME", url || "URL"], {
-    audience: audience || "AUDIENCE",
-    "jwks-url": keys,
-    "subject-claim": subject === "sub" ? "" : subject,
-    "group-claim": group,
-    scope: scopes === "grants" ? [] : words,
-  });
+/** Lets an issuer's tokens count no more, or again. */
+function Switch({ issuer, close }: { issuer: Issuer; close: () => void }) {
+  const { name, "is-disabled": isDisabled } = issuer;
+  const verb = isDisabled ? "Enable" : "Disable";
   return (
     <ActDialog
-      title="Trust an issuer"
-      verb="Trust it"
-      isReady={name !== "" && url !== "" && audience !== ""}
-      request={{
-        method: "POST",
-        path: "/management/v1/issuers",
-        warehouse: FIRST_WAREHOUSE,
-        body: { name, url, audience, ...given },
-      }}
-      command={command}
+      title={`${verb} ${name}`}
+      verb={verb}
+      isDangerous={!isDisabled}
+      request={changeRequest(issuer, { "is-disabled": !isDisabled })}
+      command={writeCommand(`issuer ${verb.toLowerCase()}`, FIRST_WAREHOUSE, [name])}
       close={close}
     >
-      <p>
-        Its tokens are accepted within a second. A server that runs without logins needs them from its next start on.
-      </p>
-      <div className="row top">
-        <TextField name="Name" hint="Lower-case letters, digits, _ . -" value={name} change={setName} isFirst />
-        <TextField
-          name="Audience"
-          hint="What its tokens call this server."
-          value={audience}
-          change={setAudience}
-          isMono
-        />
-      </div>
-      <TextField name="URL" placeholder="https://id.example" hint="The claim iss." value={url} change={setUrl} isMono />
-      <div className="row top">
-        <TextField name="Claim of groups" placeholder="groups" value={group} change={setGroup} isMono />
-        <TextField name="Claim of the caller" value={subject} change={setSubject} isMono />
-      </div>
-      <TextField name="Address of its keys" hint="None: as it says itself." value={keys} change={setKeys} isMono />
-      <TextField
-        name="Scopes"
-        hint="What each of its tokens has. grants: what is granted to its users and groups."
-        value={scopes}
-        change={setScopes}
-        isMono
-      />
+      {isDisabled ? (
+        <p>Its tokens count again within a second, and people can sign in there.</p>
+      ) : (
+        <p>Within a second its tokens end, with the sessions of who signed in there. It stays registered.</p>
+      )}
     </ActDialog>
   );
 }
