@@ -23,8 +23,8 @@ ALL = [
     *(each for each in CLIENTS if each.name not in FIRST),
 ]
 WITH_LOGINS = ("trino", "flink", "clickhouse", "spark_login", "pyiceberg_login", "duckdb_iceberg", "polars", "daft")
-PARTS_OF_PROGRAMS = ("go", "rust")
 """tests/engines/compatibility runs these."""
+PARTS_OF_PROGRAMS = ("go", "rust")
 SNIPPETS = [each for each in ALL if each.name not in (*WITH_LOGINS, *PARTS_OF_PROGRAMS)]
 """Each goes on with the table that the one before has left."""
 
