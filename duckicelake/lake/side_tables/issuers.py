@@ -88,4 +88,5 @@ def _build_parameters(issuer: Issuer) -> dict[str, Any]:
 
 
 def _build_issuer(row: Sequence[Any]) -> Issuer:
-    return Issuer(*(tuple(value) if isinstance(value, list) else value for value in row))
+    values: list[Any] = [tuple(value) if isinstance(value, list) else value for value in row]
+    return Issuer(*values)
