@@ -84,8 +84,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "other_catalogs": {"errors", "iceberg", "cli", "client", "features", "rest"},
     "file_import": {
-        "errors", "extras", "properties", "cli", "client", "features", "pipeline.destination", "pipeline.epoch",
-        "pipeline.job", "pipeline.sources", "pyiceberg_v3", "rest",
+        "errors", "extras", "iceberg", "properties", "postgres", "catalog", "server", "cli", "client", "features",
+        "pipeline.destination", "pipeline.epoch", "pipeline.job", "pipeline.sources", "pyiceberg_v3", "rest",
     },
     "server": {
         "errors", "extras", "iceberg", "lake.doctor", "lake.side_tables.audit", "lake.side_tables.idempotency",
@@ -110,6 +110,7 @@ HOMES = {
     "fastapi": {
         "server",
         "console",
+        "file_import",
         "lineage",
         "mcp",
         "query",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 from pyiceberg.schema import Schema
@@ -17,6 +16,7 @@ from pyiceberg.schema import Schema
 from duckicelake.errors import (
     BadInputError,
     BadSourceError,
+    JobConflictError,
     MissingTableError,
     NotAllowedError,
     OutOfMemoryError,
@@ -33,10 +33,11 @@ from duckicelake.file_import.data_files import (
     translate_errors,
     write_files,
 )
-from duckicelake.file_import.source_files import InputFile, fetch_files, find_files
+from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadSummary, LoadWatcher
+from duckicelake.file_import.source_files import InputFile, check_unchanged, fetch_files, find_files
 from duckicelake.file_import.source_rows import FileGroup, find_columns, read_groups
 from duckicelake.file_import.table_columns import LoadColumns, choose_columns, join_columns, parse_layout
-from duckicelake.pipeline.destination import LoadRequest, Target
+from duckicelake.pipeline.destination import Target
 from duckicelake.pipeline.epoch import SOURCE_KEY, Epoch, build_quarantine_epoch, count_rows, is_finished
 from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.sources import compute_fingerprint, parse_source
@@ -50,75 +51,7 @@ if TYPE_CHECKING:
 
     from duckicelake.client.lake import Lake
 
-DEFAULT_MEMORY: Final = "700MB"
 _MAX_INPUTS: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class FileLoad:
-    """What to load, and how.
-
-    Attributes:
-        options: of the reader, in the names of Spark's.
-        schema: columns as `id long, name string`; None takes the table's, or those that the files have.
-        bad_rows: `table`, `fail`, or the file that gets them.
-        max_bad: more bad rows are an error; None for any number.
-        memory: that DuckDB may use.
-
-    """
-
-    locations: tuple[str, ...]
-    load: LoadRequest
-    format: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    schema: str | None = None
-    run_id: str = field(default_factory=lambda: str(uuid4()))
-    epoch: int = 0
-    bad_rows: str = "table"
-    max_bad: int | None = None
-    memory: str = DEFAULT_MEMORY
-    threads: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """What a load would do. columns: of the table afterwards; new, widened: of a table that is there."""
-
-    table: str
-    creates: bool
-    columns: Mapping[str, str]
-    new: Mapping[str, str]
-    widened: Mapping[str, str]
-    files: int
-    bytes: int
-    rows: int
-    bad: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoadSummary:
-    """What came of a load, by this attempt or an earlier one of its run."""
-
-    table: str
-    run_id: str
-    result: Literal["done", "unchanged"]
-    rows: int
-    quarantined: int
-    quarantine: str | None
-    files: int
-    bytes: int
-    snapshot_ids: tuple[int, ...]
-    seconds: float
-
-
-class LoadWatcher:
-    """What a load says on its way, and whether it may go on. This one is silent and agrees."""
-
-    def say(self, text: str) -> None:
-        """Say what begins now."""
-
-    def agree(self, plan: LoadPlan) -> None:
-        """Return if the plan may be carried out; raise otherwise."""
 
 
 def load_files(
@@ -160,8 +93,8 @@ def load_files(
         _open_load(request) as (duck, temporary),
     ):
         epoch = replace(epoch, summary={**epoch.summary, JOB_KEY: job.id})
-        load = _Load(lake, request, watcher, duck, temporary, epoch, job)
-        run, bad = load.run(found, str(kind), run)
+        with closing(_Load(lake, request, watcher, duck, temporary, epoch, job)) as load:
+            run, bad = load.run(found, str(kind), run)
         summary = _summarize(request, run, bad, (len(found), size), began, is_new=True)
         job.ends("done", snapshot_ids=summary.snapshot_ids, rows=summary.rows, quarantined=summary.quarantined)
     return summary
@@ -171,9 +104,22 @@ def plan_load(lake: Lake, request: FileLoad, watcher: LoadWatcher) -> LoadPlan:
     """Return what a load would do; every row is read and checked."""
     found, kind = find_files(request.locations, request.format)
     _check_no_view(lake, request.load.target)
-    with _open_load(request) as (duck, temporary):
-        load = _Load(lake, request, watcher, duck, temporary, Epoch(request.run_id, 0, {}), None)
+    epoch = Epoch(request.run_id, 0, {})
+    with (
+        _open_load(request) as (duck, temporary),
+        closing(_Load(lake, request, watcher, duck, temporary, epoch, None)) as load,
+    ):
         return load.examine(found, kind).plan
+
+
+def create_table(lake: Lake, request: FileLoad, watcher: LoadWatcher, files: Sequence[InputFile]) -> None:
+    """Create the table for the columns that the files have, without rows, unless another client has just done so."""
+    epoch = Epoch(request.run_id, 0, {})
+    with (
+        _open_load(request) as (duck, temporary),
+        closing(_Load(lake, request, watcher, duck, temporary, epoch, None)) as load,
+    ):
+        load.create(files, str(request.format))
 
 
 @contextmanager
@@ -225,11 +171,17 @@ class _Load:
         self._lake, self._request, self._watcher, self._duck = lake, request, watcher, duck
         self._temporary, self._epoch, self._job = temporary, epoch, job
         self._catalog: Catalog = open_catalog(lake)
+        self._found: Sequence[InputFile] = ()
+
+    def close(self) -> None:
+        """Close the connections to the catalog."""
+        self._catalog.close()
 
     def examine(self, found: Sequence[InputFile], kind: str) -> _Examined:
         """Read and check every row, and write nothing."""
         request, target = self._request, self._request.load.target
         table = self._load_table(target)
+        self._found = found
         files = fetch_files(found, self._temporary)
         groups = read_groups(self._duck, files, kind, request.options)  # type: ignore[arg-type]
         here = {} if table is None else {one.name.lower(): one for one in table.schema().fields}
@@ -272,6 +224,14 @@ class _Load:
             bad = self._quarantine(examined.check.bad_rows)
         return done, bad
 
+    def create(self, found: Sequence[InputFile], kind: str) -> None:
+        """Create the table, if the watcher agrees."""
+        examined = self.examine(found, kind)
+        if examined.table is None:
+            self._watcher.agree(examined.plan)
+            with suppress(JobConflictError), translate_errors():
+                self._begin(None, self._request.load.target, examined.columns).commit_transaction()
+
     def _check_bad(self, examined: _Examined) -> None:
         most = 0 if self._request.bad_rows == "fail" else self._request.max_bad
         if most is not None and examined.check.bad > most:
@@ -303,6 +263,7 @@ class _Load:
             written = sum(one.rows for one in files)
             _check_count(written, expected)
             placed = place_files(files, metadata, transaction, url)
+            check_unchanged(self._found)
             if self._job is not None:
                 self._job.check()
             summary = {**epoch.summary, RUN_ID_KEY: epoch.run_id, RUN_EPOCH_KEY: str(epoch.number)}

@@ -7,13 +7,14 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args
 
-from duckicelake.errors import BadInputError, BadSourceError
+from duckicelake.errors import BadInputError, BadSourceError, JobConflictError, PipelineError
 from duckicelake.extras import import_extra
 from duckicelake.pipeline.sources import SourceFile
 
@@ -59,6 +60,16 @@ class InputFile:
         """Return what the fingerprint of a run has of it."""
         return SourceFile(f"{self.name} {self.version}", self.size, 0)
 
+    @property
+    def shown(self) -> str:
+        """Its name, with marks in place of bytes that are no text."""
+        return self.name.encode(errors="replace").decode()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it lies in a bucket."""
+        return "://" in self.name
+
 
 @dataclass(frozen=True, slots=True)
 class ReadableFile:
@@ -80,8 +91,6 @@ def find_files(locations: Sequence[str], format_: str | None) -> tuple[list[Inpu
     """
     if not locations:
         raise BadInputError("No files given: expected files, folders, patterns or URLs, as sales/*.csv")
-    if format_ is not None and format_ not in FILE_FORMATS:
-        raise BadInputError(f"Invalid --format {format_!r}: expected {', '.join(FILE_FORMATS)}")
     found: dict[str, InputFile] = {}
     for location in locations:
         matches = list(list_location(location, format_))
@@ -94,38 +103,89 @@ def find_files(locations: Sequence[str], format_: str | None) -> tuple[list[Inpu
 
 
 def list_location(location: str, format_: str | None) -> Iterator[InputFile]:
-    """List the files of one location. In folders, hidden files and those of other formats are left out."""
+    """List the files of one location. In folders, hidden files and those of other formats are left out.
+
+    Raises BadSourceError if one can't be read.
+    """
     if "://" in location and not location.startswith("file://"):
         yield from _list_bucket(location, format_)
         return
     path = location.removeprefix("file://")
-    if has_magic(path) and not Path(path).exists():
-        matches = sorted(glob(path, recursive=True))  # noqa: PTH207 - absolute patterns, too
-        yield from (_describe(Path(match)) for match in matches if Path(match).is_file())
-    elif Path(path).is_dir():
-        below = (one for one in sorted(Path(path).rglob("*")) if one.is_file())
-        yield from (_describe(one) for one in below if _is_wanted(one.relative_to(path).as_posix(), format_))
+    for one in _list_paths(Path(path), format_):
+        try:
+            with one.open("rb"):
+                found = _describe(one)
+        except OSError as error:
+            raise BadSourceError(f"{one} can't be read: {error.strerror}") from error
+        check_name(found)
+        yield found
+
+
+def check_name(file: InputFile) -> None:
+    """Raise BadSourceError for a name that neither DuckDB nor the catalog can write."""
+    if file.shown != file.name:
+        raise BadSourceError(f"{file.shown}: the name is no UTF-8; rename the file")
+
+
+def list_arrivals(location: str, format_: str | None) -> list[InputFile]:
+    """List the files of a folder, pattern or prefix that come and go, whether they can be read or not.
+
+    Files without the suffix of a format are left out unless it is given. Raises BadSourceError without such a place.
+    """
+    if "://" in location and not location.startswith("file://"):
+        return [one for one in _list_bucket(location, format_) if format_ or find_format(one.name)]
+    path = location.removeprefix("file://")
+    if not has_magic(path) and not Path(path).exists():
+        raise BadSourceError(f"{location} isn't there: expected a folder, or a pattern as in/*.csv")
+    found = []
+    for one in _list_paths(Path(path), format_):
+        if format_ or find_format(one.name):
+            with suppress(FileNotFoundError):
+                found.append(_describe(one))
+    return found
+
+
+def _list_paths(path: Path, format_: str | None) -> Iterator[Path]:
+    """List the files of a path that may be a pattern, or a folder."""
+    if has_magic(str(path)) and not path.exists():
+        matches = sorted(glob(str(path), recursive=True))  # noqa: PTH207 - absolute patterns, too
+        yield from (Path(match) for match in matches if Path(match).is_file())
+    elif path.is_dir():
+        below = (one for one in sorted(path.rglob("*")) if one.is_file())
+        yield from (one for one in below if _is_wanted(one.relative_to(path).as_posix(), format_))
     else:
-        yield _describe(Path(path))
+        yield path
+
+
+def find_base(location: str) -> str:
+    """Return the folder or prefix below which the files of a location lie, without a slash at its end."""
+    path = location.removeprefix("file://")
+    is_remote = "://" in path
+    fixed = re.split(r"[*?\[]", path, maxsplit=1)[0]
+    if fixed != path and (is_remote or not Path(path).exists()):
+        path = fixed.rpartition("/")[0]
+    return path.rstrip("/") if is_remote else str(Path(path or ".").absolute())
 
 
 def _describe(path: Path) -> InputFile:
-    try:
-        status = path.stat()
-        with path.open("rb"):
-            return InputFile(str(path.absolute()), status.st_size, str(status.st_mtime_ns // 1_000_000))
-    except OSError as error:
-        raise BadSourceError(f"{path} can't be read: {error.strerror}") from error
+    status = path.stat()
+    return InputFile(str(path.absolute()), status.st_size, str(status.st_mtime_ns // 1_000_000))
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether folders leave a file out by its name, or by that of a folder below the watched one."""
+    return any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def _is_wanted(name: str, format_: str | None) -> bool:
-    if any(part.startswith((".", "_")) for part in name.split("/")):
+    if is_hidden(name):
         return False
-    kind = _find_format(name)
+    kind = find_format(name)
     return kind is not None if format_ is None else kind in {None, format_}
 
 
-def _find_format(name: str) -> FileFormat | None:
+def find_format(name: str) -> FileFormat | None:
+    """Find the format of a file by its suffix, below that of its compression."""
     path = Path(name.lower())
     if path.suffix in _COMPRESSIONS:
         path = path.with_suffix("")
@@ -133,7 +193,7 @@ def _find_format(name: str) -> FileFormat | None:
 
 
 def _guess_format(files: Iterable[InputFile]) -> FileFormat:
-    kinds = {_find_format(one.name): one.name for one in files}
+    kinds = {find_format(one.name): one.name for one in files}
     if len(kinds) == 1 and None not in kinds:
         return cast("FileFormat", next(iter(kinds)))
     named = ", ".join(list(kinds.values())[:_MAX_NAMED])
@@ -141,7 +201,7 @@ def _guess_format(files: Iterable[InputFile]) -> FileFormat:
     raise BadInputError(f"Unknown format of {named}: {problem}; give --format {'|'.join(FILE_FORMATS)}")
 
 
-def _open_bucket(location: str) -> tuple[Any, str, str]:
+def open_bucket(location: str) -> tuple[Any, str, str]:
     """Open a bucket with the credentials of this machine; return it, its URL and the rest of the location."""
     match = _URL.fullmatch(location)
     if match is None:
@@ -155,7 +215,7 @@ def _open_bucket(location: str) -> tuple[Any, str, str]:
 
 
 def _list_bucket(location: str, format_: str | None) -> Iterator[InputFile]:
-    store, root, rest = _open_bucket(location)
+    store, root, rest = open_bucket(location)
     prefix = re.split(r"[*?\[]", rest, maxsplit=1)[0]
     folder = prefix if prefix == rest else prefix.rpartition("/")[0]
     try:
@@ -163,14 +223,17 @@ def _list_bucket(location: str, format_: str | None) -> Iterator[InputFile]:
             for meta in batch:
                 key = str(meta["path"])
                 if _matches(key, rest, format_):
-                    yield InputFile(f"{root}/{key}", int(meta["size"]), str(meta["e_tag"] or meta["last_modified"]))
-        if prefix == rest and _find_format(rest) is not None:
-            meta = import_extra("obstore").head(store, rest)
-            yield InputFile(f"{root}/{rest}", int(meta["size"]), str(meta["e_tag"] or meta["last_modified"]))
+                    yield _describe_object(root, meta)
+        if prefix == rest and find_format(rest) is not None:
+            yield _describe_object(root, import_extra("obstore").head(store, rest))
     except FileNotFoundError:
         return
     except Exception as error:
         raise BadSourceError(f"{location} can't be listed: {' '.join(str(error).split())[:300]}") from error
+
+
+def _describe_object(root: str, meta: Mapping[str, Any]) -> InputFile:
+    return InputFile(f"{root}/{meta['path']}", int(meta["size"]), str(meta["e_tag"] or meta["last_modified"]))
 
 
 def _matches(key: str, wanted: str, format_: str | None) -> bool:
@@ -185,20 +248,40 @@ def fetch_files(files: Sequence[InputFile], folder: Path) -> list[ReadableFile]:
 
     def fetch(numbered: tuple[int, InputFile]) -> ReadableFile:
         number, one = numbered
-        if "://" not in one.name:
+        if not one.is_remote:
             return ReadableFile(one, Path(one.name))
         path = folder / f"{number}{''.join(Path(one.name).suffixes[-2:])}"
-        store, root, _ = _open_bucket(one.name)
+        store, root, _ = open_bucket(one.name)
         try:
             with path.open("wb") as copy:
                 for chunk in import_extra("obstore").get(store, one.name.removeprefix(f"{root}/")).stream():
                     copy.write(chunk)
-        except Exception as error:
+        except (FileNotFoundError, PermissionError) as error:
             raise BadSourceError(f"{one.name} can't be read: {' '.join(str(error).split())[:300]}") from error
+        except Exception as error:
+            raise PipelineError(f"{one.name} can't be read now: {' '.join(str(error).split())[:300]}") from error
         return ReadableFile(one, path)
 
     with ThreadPoolExecutor(_COPY_THREADS) as pool:
         return list(pool.map(fetch, enumerate(files)))
+
+
+def check_unchanged(files: Iterable[InputFile]) -> None:
+    """Raise JobConflictError if a file of this machine is gone, or another than the one that was found."""
+    for one in files:
+        if not one.is_remote and not is_unchanged(one):
+            raise JobConflictError(f"{one.name} was changed while it was read: nothing was loaded; run it again")
+
+
+def is_unchanged(file: InputFile) -> bool:
+    """Return whether a file is still there, as it was found."""
+    try:
+        if not file.is_remote:
+            return _describe(Path(file.name)) == file
+        store, root, _ = open_bucket(file.name)
+        return _describe_object(root, import_extra("obstore").head(store, file.name.removeprefix(f"{root}/"))) == file
+    except FileNotFoundError:
+        return False
 
 
 def check_whole(file: ReadableFile) -> None:

@@ -104,14 +104,18 @@ def escape_pattern(path: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
+def check_options(options: Mapping[str, str]) -> None:
+    """Raise BadInputError for an option of the reader that there isn't."""
+    unknown = sorted({name.lower() for name in options} - _NAMES)
+    if unknown:
+        raise BadInputError(f"Invalid --option {unknown[0]}: expected {', '.join(sorted(_NAMES))}")
+
+
 def read_groups(
     duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: FileFormat, options: Mapping[str, str]
 ) -> list[FileGroup]:
     """Group the files by how they are read. Raises BadSourceError, which names the file."""
     given = {name.lower(): value for name, value in options.items()}
-    unknown = sorted(set(given) - _NAMES)
-    if unknown:
-        raise BadInputError(f"Invalid --option {unknown[0]}: expected {', '.join(sorted(_NAMES))}")
     if kind in {"csv", "json"}:
         for one in files:
             check_whole(one)

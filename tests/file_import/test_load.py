@@ -2,72 +2,21 @@
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from decimal import Decimal
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import pytest
 
-from scripts.demo_job.connect import duckdb_lake
-from scripts.demo_job.server import RunningLake, running_lake
-from tests.engines.conftest import new_folder
+from tests.file_import.conftest import Content, Loads
 from tests.support.commands import invoke
 
 pytestmark = pytest.mark.commands
-_numbers = count(1)
-Content = str | bytes
-
-
-@dataclass
-class Loads:
-    """A served lake, DuckDB beside it, and a folder for files."""
-
-    lake: RunningLake
-    duck: duckdb.DuckDBPyConnection
-    folder: Path
-
-    def file(self, name: str, content: Content) -> str:
-        path = self.folder / str(next(_numbers)) / name
-        path.parent.mkdir()
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return str(path)
-
-    def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
-        ran = invoke("load", *arguments, "--uri", self.lake.uri, "--json")
-        assert ran.exit_code == code, ran.output
-        found: dict[str, Any] = json.loads(ran.stdout if code == 0 else ran.stderr.splitlines()[-1])
-        return found if code == 0 else found["error"]
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        return self.duck.execute(query).fetchall()
-
-    def has(self, table: str) -> bool:
-        namespace, name = table.split(".")
-        found = self.rows(
-            "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'lake' "
-            f"AND schema_name = '{namespace}' AND table_name = '{name}'"
-        )
-        return bool(found[0][0])
-
-
-@pytest.fixture(scope="module")
-def loads() -> Iterator[Loads]:
-    with new_folder() as folder, running_lake(folder / "lake", folder / "lake.log") as lake, duckdb_lake(lake) as duck:
-        (folder / "files").mkdir()
-        yield Loads(lake, duck, folder / "files")
-
-
-@pytest.fixture
-def table() -> str:
-    return f"loads.t{next(_numbers)}"
 
 
 def test_types_are_those_of_all_rows(loads: Loads, table: str) -> None:

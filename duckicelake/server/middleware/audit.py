@@ -33,6 +33,8 @@ UNAUDITED_ROUTES: Final = frozenset(
         "issue_token",
         "finish_login",
         "begin_job",
+        "claim_files",
+        "end_file_batch",
         "renew_job",
         "end_job",
         "find_orphans",

@@ -220,6 +220,9 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"POST {JOBS}/{{job}}": (WRITERS, 404),
     f"POST {JOBS}/{{job}}/end": (WRITERS, 404),
     f"GET /pipeline{TABLE}/runs": (READERS, 400),
+    f"GET /pipeline{TABLE}/files": (READERS | WRITERS, 200),
+    f"POST /pipeline{TABLE}/file-batches": (WRITERS, 400),
+    f"POST /pipeline{TABLE}/file-batches/{{batch}}": (WRITERS, 404),
     "GET /pipeline/v1/plan": (KNOWN, 200),
     "GET /pipeline/v1/tables": (KNOWN, 200),
     "GET /pipeline/v1/upkeep": (KNOWN, 200),
@@ -310,6 +313,7 @@ BODIES: dict[str, Any] = {
     f"POST {JOBS}": {},
     f"POST {JOBS}/{{job}}": {},
     f"POST {JOBS}/{{job}}/end": {"result": "done"},
+    f"POST /pipeline{TABLE}/file-batches/{{batch}}": {},
 }
 ABSENT = {f"DELETE {TABLE}", f"POST {TABLE}/unregister", f"DELETE {VIEW}"}
 """Routes that would change something if what they name existed."""
@@ -369,6 +373,7 @@ def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "
         "principal": "nothing",
         "member": "nothing",
         "secret_id": NO_JOB,
+        "batch": NO_JOB,
         "query_id": NO_JOB,
         "policy_id": NO_JOB,
         "issuer": "nothing",
