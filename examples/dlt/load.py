@@ -54,6 +54,8 @@ def main(days: int) -> None:
     import_extension("ducklake")
     import_extension("postgres_scanner")
     pipeline = dlt.pipeline("shop", pipelines_dir="pipelines", destination=find_lake(), dataset_name="shop")
+    if pipeline.has_pending_data:
+        pipeline.run()  # what a killed run has left; dlt would take no other rows before
     pipeline.run(shop(days), loader_file_format="parquet")
     counts = pipeline.last_trace.last_normalize_info.row_counts
     print(f"loaded: {counts.get('orders', 0)} orders, {counts['customers']} customers")
