@@ -52,6 +52,7 @@ The pipeline and `client` are clients, with a tree of their own. `cli/pipeline/a
 
 PipelineError                           a job failed, for none of the reasons below
 ├── RowsNotWrittenError                 a writer has stopped: `reason` is one of the others, `rows` the batch
+├── DeliveryError                       a receiver hasn't taken row changes: the next run goes on where this one was
 ├── MissingRequirementError             something isn't installed: the message says what, and how to get it
 │   ├── MissingExtraError               the same as above
 │   ├── MissingJavaError
@@ -354,6 +355,10 @@ class RowsNotWrittenError(PipelineError):
 
     def __str__(self) -> str:
         return str(self.reason)
+
+
+class DeliveryError(PipelineError):
+    """A receiver hasn't taken row changes; the message says where the next run goes on."""
 
 
 class MissingRequirementError(PipelineError):

@@ -175,7 +175,7 @@ HOMES = {
     "openlineage": {"lineage"},
     "requests": {"lineage"},
     "urllib3": {"lineage", "rest", "storage"},
-    "confluent_kafka": {"lineage"},
+    "confluent_kafka": {"lineage", "row_changes"},
     "yaml": {"cli"},
 }
 """The parts outside which a library must not be seen."""

@@ -197,7 +197,7 @@ class Sender:
         kind, message = read.problem
         if read.status in BUSY_STATUSES or kind == "CommitStateUnknownException":
             return RetryableError(
-                f"{asked}: {message}", retry_after=_parse_retry_after(answer), is_unsent=read.status == 429
+                f"{asked}: {message}", retry_after=parse_retry_after(answer), is_unsent=read.status == 429
             )
         if kind == "AlreadyAppliedException":
             return JobConflictError(f"another writer has the stream {self._target.app_id!r}: {message}")
@@ -206,7 +206,7 @@ class Sender:
         return build_error(read, asked)
 
 
-def _parse_retry_after(answer: HttpResponse) -> float | None:
+def parse_retry_after(answer: HttpResponse) -> float | None:
     """Parse Retry-After; None unless it is a number."""
     text = answer.headers.get("retry-after", "")
     return float(text) if text.isdigit() else None

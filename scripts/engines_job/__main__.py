@@ -19,6 +19,7 @@ from scripts.engines_job.packages import (
     has_ducklake,
     hive_jars,
     java_home,
+    kafka_jars,
     nessie_jar,
     python_home,
     rust_program,
@@ -58,6 +59,7 @@ def main() -> int:
 def fetch() -> int:
     homes: dict[str, Callable[[], Path]] = {
         "Flink": flink_jars,
+        "Kafka": kafka_jars,
         **{f"Spark {version}": partial(spark_jars, version) for version in SPARKS},
         "Trino": trino_home,
         "Trino's Java": java_home,

@@ -37,6 +37,11 @@ def spark_jars(version: str) -> Path:
     return _kept(described, lambda folder: _maven(described, "copy-dependencies", folder))
 
 
+def kafka_jars() -> Path:
+    """Return the folder of the jars of Kafka's broker."""
+    return _kept("kafka.xml", lambda folder: _maven("kafka.xml", "copy-dependencies", folder))
+
+
 def trino_home() -> Path:
     """The folder of Trino's server: `lib`, and of its plugins that for Iceberg."""
     [home] = _kept("trino.xml", _unpack_trino).glob("trino-server-*")

@@ -58,6 +58,7 @@ class Receiver:
         self.taken: list[Json] = []
         self.paths: list[str] = []
         self.headers: list[Mapping[str, str]] = []
+        self.bodies: list[bytes] = []
         self.released = threading.Event()
         self._changed = threading.Condition()
 
@@ -105,6 +106,7 @@ def receiving(tls: SSLContext | None = None, port: int = 0) -> Iterator[Receiver
         def do_POST(self) -> None:
             data = self.rfile.read(int(self.headers["Content-Length"]))
             data = gzip.decompress(data) if self.headers["Content-Encoding"] == "gzip" else data
+            receiver.bodies.append(data)
             answer = receiver.heard(self.path, dict(self.headers), json.loads(data))
             if answer.hang or answer.delay:
                 receiver.released.wait(answer.hang or answer.delay)

@@ -1,0 +1,129 @@
+"""Row changes are delivered to webhooks, whatever fails and whoever is killed in the middle."""
+
+import base64
+import hashlib
+import hmac
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from duckicelake.cli.main import app
+from duckicelake.errors import BadInputError
+from duckicelake.row_changes.webhook import parse_secret
+from tests.row_changes.conftest import Changes
+from tests.support.change_sinks import (
+    KEY,
+    SECRET,
+    VARIABLE,
+    deliver,
+    follow_and_kill,
+    list_arguments,
+    make_history,
+    start,
+)
+from tests.support.receiver import TAKEN, Answer, Receiver, always, receiving
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as found:
+        yield found
+
+
+@pytest.fixture
+def history(changes: Changes) -> Changes:
+    return make_history(changes)
+
+
+def collect(receiver: Receiver) -> list[dict[str, Any]]:
+    """Collect the rows of all messages that were taken; those that came twice, once."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for headers, message in zip(receiver.headers, receiver.tries, strict=True):
+        rows = message[1]["data"]["changes"]
+        assert found.setdefault(headers["webhook-id"], rows) == rows
+    return [row for rows in found.values() for row in rows]
+
+
+def test_webhook_gets_signed_messages_of_snapshots_once_more_after_failures(
+    history: Changes, receiver: Receiver, tmp_path: Path
+) -> None:
+    rows, _ = history.read()
+    receiver.first(Answer(status=503, headers={"Retry-After": "0"}), TAKEN, Answer(status=None), Answer(reset=True))
+    result = deliver(history, f"{receiver.uri}/hook?a=b", tmp_path / "state")
+    assert result.exit_code == 0, result.output
+    assert collect(receiver) == rows
+    ids = [headers["webhook-id"] for headers in receiver.headers]
+    assert len(ids) == 5 + 3
+    assert len(set(ids)) == 5
+    assert set(receiver.paths) == {"/hook?a=b"}
+    for headers, body in zip(receiver.headers, receiver.bodies, strict=True):
+        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        expected = base64.b64encode(hmac.digest(SECRET, signed, hashlib.sha256)).decode()
+        assert headers["webhook-signature"] == f"v1,{expected}"
+        assert abs(int(headers["webhook-timestamp"]) - time.time()) < 600
+    history.duck.execute("INSERT INTO t VALUES (7, 'seven')")
+    assert deliver(history, f"{receiver.uri}/hook?a=b", tmp_path / "state").exit_code == 0
+    assert [row["id"] for row in collect(receiver)[len(rows) :]] == [7]
+
+
+@pytest.mark.commands
+def test_webhook_that_refuses_ends_the_command_and_keeps_the_position(
+    history: Changes, receiver: Receiver, tmp_path: Path
+) -> None:
+    rows, _ = history.read()
+    receiver.first(TAKEN, Answer(status=400, body=b"no such\nthing"))
+    result = deliver(history, receiver.uri, tmp_path / "state")
+    assert (result.exit_code, len(receiver.tries)) == (1, 2)
+    assert "status 400: no such thing; " in result.output
+    assert len(result.output.splitlines()) == 1
+    receiver.first(Answer(status=302, headers={"Location": "http://169.254.169.254/"}))
+    result = deliver(history, receiver.uri, tmp_path / "state")
+    assert "it is at http://169.254.169.254/; name that" in result.output
+    receiver.behaviour = always(Answer(status=500))
+    result = deliver(history, receiver.uri, tmp_path / "state", "--retry-seconds", "0.2")
+    assert result.exit_code == 1
+    assert "attempts: status 500" in result.output
+    receiver.behaviour = always(TAKEN)
+    assert deliver(history, receiver.uri, tmp_path / "state").exit_code == 0
+    assert collect(receiver) == rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "secret", "said"),
+    [
+        (("--sink", "ftp://x/y", "--state", "s"), KEY, "expected https://<host>/<path> or kafka://<broker>"),
+        (("--sink", "https://192.0.2.1/x"), KEY, "name a file for it by --state"),
+        (("--sink", "https://192.0.2.1/x", "--state", "s"), "", "DUCKICELAKE_CLIENT_WEBHOOK_SECRET"),
+        (("--sink", "https://127.0.0.1/x", "--state", "s"), KEY, "address that isn't public"),
+        (("--sink", "https://a:b@127.0.0.1/x", "--state", "s"), KEY, "a user, a password"),
+        (("--sink", "https://x/", "--state", "s", "--allow-address", "1.2.3"), KEY, "'1.2.3' is no address"),
+        (("--sink", "kafka://x"), KEY, "expected kafka://<broker>:<port>,<broker2>:<port>/<topic>"),
+        (("--sink", "kafka://u:p@x/t"), KEY, "expected kafka://<broker>"),
+        (("--sink", "kafka://x/t", "--kafka", "sasl.password"), KEY, "expected <name>=<value>"),
+    ],
+)
+def test_sinks_that_cannot_be_are_refused(arguments: tuple[str, ...], secret: str, said: str) -> None:
+    result = CliRunner().invoke(app, ["changes", "main.t", *arguments], env={VARIABLE: secret} if secret else {})
+    assert result.exit_code == 2, result.output
+    assert said in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["", "whsec_", "whsec_abc", "whsec_c2hvcnQ=", "ü"])
+def test_a_secret_is_long_and_never_in_a_message(text: str) -> None:
+    with pytest.raises(BadInputError, match="expected whsec_ and base64") as caught:
+        parse_secret(text)
+    assert not text.removeprefix("whsec_") or text not in str(caught.value)
+
+
+@pytest.mark.crash
+def test_a_killed_follower_sends_the_same_messages_again(history: Changes, receiver: Receiver, tmp_path: Path) -> None:
+    arguments = list_arguments(history, receiver.uri, tmp_path / "state")
+    follow_and_kill(arguments, history, lambda: len(receiver.tries), random.Random(1))
+    assert start(arguments).wait(120) == 0
+    assert collect(receiver) == history.read()[0]
