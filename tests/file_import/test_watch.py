@@ -160,13 +160,14 @@ def test_files_that_still_change_are_left_alone(loads: Loads, table: str) -> Non
 def test_two_watches_at_once(loads: Loads, table: str) -> None:
     folder = loads.new_folder()
     fill(folder, range(30))
-
-    def watch(first: int) -> dict[str, Any]:
-        pattern = f"{folder}/f*[{first}{(first + 5) % 10}0-9].csv"
-        return loads.watch(pattern if first else folder, table, *SCHEMA)[-1]
-
+    fixed = ("--yes", "--until-idle", "--every", "0.1", "--still", "0", "--json", "--uri", loads.lake.uri)
+    commands = [
+        [PROGRAM, "watch", str(place), "--table", table, *SCHEMA, *fixed]
+        for place in (folder, folder / "f*[02468].csv", folder)
+    ]
     with ThreadPoolExecutor(3) as pool:
-        ends = list(pool.map(watch, range(3)))
+        ran = pool.map(lambda command: subprocess.run(command, check=True, capture_output=True, text=True), commands)
+        ends = [json.loads(watch.stdout.splitlines()[-1]) for watch in ran]
     assert sum(end["files"] for end in ends) == 30
     assert_once(loads, table, range(30))
 
