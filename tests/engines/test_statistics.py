@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.format import build_session_settings
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import UpkeepTask
 from duckicelake.pipeline.java import iterate_java
 from duckicelake.rewrites.statistics import compute_statistics
 from scripts.demo_job.server import RunningLake
-from tests.conftest import build_session_settings, open_lake_database, services_of
+from tests.conftest import services_of
 from tests.engines.engines import Engines
 from tests.rewrites.test_histories import Control
 
