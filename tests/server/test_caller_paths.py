@@ -78,7 +78,6 @@ GIVEN: Mapping[str, str] = {
     "POST /management/v1/warehouses/{warehouse}/options .options.*": "kept",
     "POST /api/v1/lineage .schemaURL": "kept",
     "POST /api/v1/lineage/batch [].schemaURL": "kept",
-    "POST /pipeline/v1/namespaces/{namespace}/tables/{table}/file-batches .files[].name": "kept",
     "POST /pipeline/v1/namespaces/{namespace}/tables/{table}/orphans .files[].location": "compared",
     "GET /v1/namespaces/{namespace}/tables/{table}/credentials ?prefix": "compared",
     "GET /v1/doctor ?files": "kept",
