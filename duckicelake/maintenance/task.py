@@ -11,6 +11,10 @@ _FILE_BYTES: Final = 4 * 1024 * 1024
 """What opening a file costs a scan, in bytes that it could read meanwhile; Iceberg's `read.split.open-file-cost`."""
 
 
+DUCKLAKE_SNAPSHOT: Final = "ducklake-snapshot"
+"""Among the counts of a sort: DuckLake's snapshot in which all was sorted, so that later files alone are unsorted."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskEstimate:
     """What a task costs and gains, by the catalog's statistics.

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from duckicelake.errors import JobConflictError, LeaseLostError, MissingTableError, PipelineError
 from duckicelake.maintenance.plan import MaintenanceState, Plan, parse_state, plan_jobs
 from duckicelake.maintenance.policy import check_overrides
-from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.pipeline.failures import explain_failure, is_conflict
 from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.progress import Reporter
-from duckicelake.pipeline.upkeep import DUCKLAKE_SNAPSHOT, attempt_job
+from duckicelake.pipeline.upkeep import attempt_job
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import format_name, parse_name
 

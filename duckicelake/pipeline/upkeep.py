@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.errors import JobConflictError
 from duckicelake.maintenance.layout import RowOrder
-from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.pipeline.destination import format_sql_name
 from duckicelake.pipeline.java import Jvm, iterate_java
 from duckicelake.pipeline.job import PipelineJob
@@ -23,8 +23,6 @@ _SESSION_CODEC_SETTING: Final = "spark.sql.iceberg.compression-codec"
 """Wins over the table's."""
 _ORPHAN_BATCH_FILES: Final = 1_000
 """Few, so that little happens between the last look at the catalog and the deletion."""
-DUCKLAKE_SNAPSHOT: Final = "ducklake-snapshot"
-"""Among the counts of a sort: DuckLake's snapshot in which all was sorted."""
 _MAX_PARTIAL_COMMITS: Final = "10"
 """A large rewrite is committed in so many parts: what is done stays done, and conflicts cost a part."""
 _PARTIAL_KINDS: Final = frozenset({"sort", "compact"})

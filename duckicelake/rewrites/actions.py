@@ -29,7 +29,7 @@ from duckicelake.iceberg.snapshot import MAIN, Snapshot
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 from duckicelake.lake.model import ColumnStats
 from duckicelake.lake.side_tables import locations
-from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
@@ -79,8 +79,13 @@ class _Rewrite:
                 version, groups = self._choose()
             self.counts["skipped groups"] = len(skipped)
         done = bool(self.snapshot_ids)
+        if self.is_sort and done and not skipped:
+            self.counts[DUCKLAKE_SNAPSHOT] = self._load().checked_upto
         message = None if done else "others changed the same files each time; the next run tries again"
         return TaskOutcome("done" if done else "skipped", message, tuple(self.snapshot_ids), dict(self.counts))
+
+    def _load(self) -> TableVersion:
+        return load_current_table(self.services, self.task.namespace, self.task.table)
 
     def _choose(self) -> tuple[TableVersion, list[RewriteGroup]]:
         version, files = self._read_files()
@@ -89,7 +94,7 @@ class _Rewrite:
 
     def _read_files(self) -> tuple[TableVersion, list[MemberFile]]:
         """Read the live data files of main that are in the store, not rows in Postgres."""
-        version = load_current_table(self.services, self.task.namespace, self.task.table)
+        version = self._load()
         current = version.state.current()
         if current is None:
             return version, []
