@@ -59,7 +59,7 @@ export interface SortField {
 
 export interface Snapshot {
   readonly "snapshot-id": LongId;
-  readonly "parent-snapshot-id"?: LongId;
+  readonly "parent-snapshot-id"?: LongId | null;
   readonly "sequence-number"?: number;
   readonly "timestamp-ms": number;
   readonly summary?: Readonly<Record<string, string>>;

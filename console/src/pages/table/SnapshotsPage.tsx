@@ -35,7 +35,7 @@ export function SnapshotsPage({ warehouse, table, metadata }: TablePageProps) {
   const current = String(metadata["current-snapshot-id"] ?? "");
   const newer = to ?? current;
   const parent = snapshots.find((one) => String(one["snapshot-id"]) === newer)?.["parent-snapshot-id"];
-  const older = from ?? (parent === undefined ? "" : String(parent));
+  const older = from ?? String(parent ?? "");
   if (snapshots.length === 0) {
     return (
       <Card title="Snapshots">

@@ -89,7 +89,7 @@ function listAhead({ refs = {}, snapshots = [] }: TableMetadata, branch: string)
     if (at === from) return [];
     while (at !== from) {
       const parent = parents.get(at);
-      if (parent === undefined) return [];
+      if (parent === undefined || parent === null) return [];
       at = String(parent);
     }
     return [name];
