@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,20 +69,21 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
+def project() -> Iterator[Project]:
     """A project without containers. The Docker makes no rule of the firewall: the ports are forwarded by its proxy."""
     if not COMPOSE.exists() or shutil.which("dockerd") is None:
         pytest.skip("there is no Docker or Compose: scripts/image tools")
-    socket, data = tmp_path / "docker.sock", tmp_path / "data"
-    command = ["dockerd", "--host", f"unix://{socket}", "--data-root", str(data), "--exec-root", str(tmp_path / "exec")]
-    command += ["--pidfile", str(tmp_path / "pid"), "--bridge=none", "--iptables=false", "--ip-forward=false"]
-    with (tmp_path / "log").open("wb") as log:
+    folder = Path(tempfile.mkdtemp(prefix="duckicelake-docker-"))  # short: Docker's sockets are in it
+    socket, data = folder / "docker.sock", folder / "data"
+    command = ["dockerd", "--host", f"unix://{socket}", "--data-root", str(data), "--exec-root", str(folder / "exec")]
+    command += ["--pidfile", str(folder / "pid"), "--bridge=none", "--iptables=false", "--ip-forward=false"]
+    with (folder / "log").open("wb") as log:
         daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    made = Project(tmp_path, socket)
+    made = Project(folder, socket)
     try:
         wait_until(socket.exists, START_SECONDS)
         for built, name in STAND_INS.items():
-            archive = tmp_path / "image.tar"
+            archive = folder / "image.tar"
             saved = podman("save", "--output", str(archive), built)
             assert saved.returncode == 0, f"{saved.stderr}: scripts/image build, scripts/image peers"
             loaded = made.docker("load", "--quiet", "--input", str(archive)).stdout.split()[-1]
@@ -92,6 +94,8 @@ def project(tmp_path: Path) -> Iterator[Project]:
     finally:
         daemon.send_signal(signal.SIGTERM)
         daemon.wait(60)
+        subprocess.run(["umount", str(data)], capture_output=True, check=False)  # Docker mounts it on itself
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_services_start_in_order_and_keep_the_lake(project: Project) -> None:
