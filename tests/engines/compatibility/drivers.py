@@ -208,5 +208,5 @@ ENGINES: Final[tuple[Engine, ...]] = (
     _python("Polars", _pinned(f"{_JOB}/polars.lock", "polars==(\\S+)"), libraries.POLARS, "polars", "polars"),
     _python("Daft", _pinned(f"{_JOB}/daft.lock", "daft==(\\S+)"), libraries.DAFT, "daft", "daft"),
     _program("iceberg-go", _pinned(f"{_JOB}/go/go.mod", "iceberg-go v(\\S+)"), libraries.GO, go_program),
-    _program("iceberg-rust", _pinned(f"{_JOB}/rust/Cargo.toml", 'iceberg = "(.*)"'), libraries.RUST, rust_program),
+    _program("iceberg-rust", _pinned(f"{_JOB}/rust/Cargo.toml", 'iceberg = "=(.*)"'), libraries.RUST, rust_program),
 )
