@@ -1,9 +1,11 @@
 """Register tables that another catalog wrote, and give tables up."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from duckicelake.bridge.commit.change_set import build_change_set
 from duckicelake.bridge.commit.foreign_tables import Registration
@@ -31,10 +33,16 @@ from duckicelake.catalog.context.hooks import find_rules
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
 from duckicelake.catalog.policies import check_unguarded
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.errors import CommitStateUnknownError, FileMissingError, NoSuchNamespaceError, NoSuchTableError
+from duckicelake.errors import (
+    CommitStateUnknownError,
+    FileMissingError,
+    InvalidRequestError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+)
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.manifest.entry import EntryStatus, FileContent, Manifest, ManifestFile
-from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata, parse_table_metadata
 from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES, read_document
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import SetProperties
@@ -48,11 +56,14 @@ from duckicelake.lake.side_tables import writer as side_tables
 from duckicelake.lake.state import FileRow
 from duckicelake.lake.writer import groups
 from duckicelake.lake.writer import tables as lake_tables
+from duckicelake.parquet.copy import find_row_ids_end
+from duckicelake.parquet.local_copies import open_footer_copies
 from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import DUCKLAKE_ID, GC_DISABLED, check_property_values
 from duckicelake.storage.threads import run_in_parallel
 
-"""What keeps engines from deleting files; purges then fail, too."""
+_OWN_NAME: Final = re.compile(r"/ducklake-[^/]*\.parquet$|-(inlined|readable|rows)\.parquet$")
+"""The names of files that DuckDB, flushes, loads and rewrites make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +112,28 @@ def read_foreign_table(services: Services, metadata: TableMetadata, creation: Cr
     space.learn((), deletions)
     main = lists.get(metadata.current_snapshot_id, ()) if metadata.current_snapshot_id is not None else ()
     side = SideFiles(registration.files, deletions, (), tuple(registration.manifests))
-    increment = Increment(_rows(metadata, lists), side, move_main(services, space, metadata, (), main))
+    move = move_main(services, space, metadata, (), main)
+    move = replace(move, least_row_id=_find_least_row_id(services, metadata, move.registered))
+    increment = Increment(_rows(metadata, lists), side, move)
     return ForeignTableContent(metadata, increment)
+
+
+def _find_least_row_id(services: Services, metadata: TableMetadata, files: Sequence[FileRow]) -> int:
+    """Return a number above the row ids that files of DuckDB and of this server hold for updated and moved rows.
+
+    Version 3 counts them itself; version 2 says nothing of them, and no other writer's file has any.
+    """
+    if metadata.format_version >= ROW_LINEAGE_VERSION:
+        return 0
+
+    def find_end(path: str) -> int:
+        with suppress(FileMissingError, InvalidRequestError):
+            check_readable(services, path, metadata.location, services.policy.places)
+            with open_footer_copies(services.store, [path]) as copies:
+                return find_row_ids_end(copies[path])
+        return 0
+
+    return max(run_in_parallel(find_end, [file.path for file in files if _OWN_NAME.search(file.path)]), default=0)
 
 
 def _rows(metadata: TableMetadata, lists: Mapping[int, Sequence[ListedManifest]]) -> tuple[NewList, ...]:

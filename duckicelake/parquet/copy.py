@@ -20,6 +20,7 @@ _SCHEMA_SQL = """
 SELECT name, coalesce(num_children, 0), field_id, repetition_type = 'REPEATED', converted_type, logical_type
 FROM parquet_schema($file)
 """
+_END_SQL = "SELECT max(stats_max_value::BIGINT) + 1 FROM parquet_metadata($file) WHERE path_in_schema = $column"
 WIDER_TYPES: Final = {"utinyint": "INTEGER", "usmallint": "INTEGER", "uinteger": "BIGINT", "ubigint": "DECIMAL(20, 0)"}
 """DuckDB's types for columns that Iceberg reads as int, long and decimal(20, 0)."""
 _MISREAD_TYPES = re.compile(r"UINT_\d+|TIME(STAMP)?_MILLIS|IntType\(.*isSigned=0\)|Time.*Type\(.*MILLIS=MilliSeconds.*")
@@ -51,6 +52,12 @@ class ParquetSource:
     def column_ids(self) -> dict[int | None, str]:
         """Return the names of the columns by field id."""
         return {field_id: name for name, field_id in _list_columns(self._fields)}
+
+    def find_end(self, field_id: int) -> int:
+        """Return the first number above all of a column of numbers, by the footer; 0 without one."""
+        parameters = {"file": str(self._file), "column": self.column_ids().get(field_id)}
+        ((end,),) = self._connection.execute(_END_SQL, parameters).fetchall()
+        return int(end or 0)
 
     def rows(self) -> duckdb.DuckDBPyRelation:
         """Return all rows, without columns from the names of folders."""
@@ -113,6 +120,15 @@ def open_parquet_source(file: Path) -> Iterator[ParquetSource]:
             raise UnavailableError(f"The server has no room for a copy of a data file: {error}") from error
         except duckdb.Error as error:
             raise InvalidRequestError(f"the data file can't be read as Parquet: {error}") from error
+
+
+def find_row_ids_end(file: Path) -> int:
+    """Return the first number above all row ids that the rows of a file hold, by its footer; 0: they hold none.
+
+    InvalidRequestError if it isn't a Parquet file.
+    """
+    with open_parquet_source(file) as source:
+        return source.find_end(ROW_ID_FIELD_ID)
 
 
 def quote_identifier(name: str) -> str:

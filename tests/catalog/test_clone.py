@@ -17,6 +17,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.restore import restore_table
 from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.errors import AlreadyExistsError, InvalidRequestError, NoSuchTableError
+from tests.support import engine
 from tests.support.client import NS, Client, Json, data_files, duckdb_rows, local, pyiceberg_rows, set_properties
 from tests.support.foreign_catalog import CLEANERS
 from tests.support.seams import fresh, superseded
@@ -102,6 +103,21 @@ def test_clone_shows_the_same_rows_with_their_ids_over_the_same_files(pair: Pair
     assert (pair.is_guarded("t"), pair.is_guarded(CLONE)) == (True, True)
     with pytest.raises(AlreadyExistsError):
         pair.clone()
+
+
+def test_clone_keeps_row_ids_after_whole_files_are_gone(history: History) -> None:
+    """Files of updated rows hold the ids that rows had in the source: those of other files can't be counted anew."""
+    pair = Pair(history)
+    for _ in range(3):
+        history.append(number=8)
+    history.rename_in_duckdb(history.ids()[10:12], "renamed")
+    history.head()
+    gone = history.ids()[:8]
+    pair.client.commit(engine.rewrite_rows(gone)(history.metadata()))
+    of_source = history.duck.sql("SELECT id, rowid FROM lake.ns.t ORDER BY id").fetchall()
+    pair.clone()
+    assert history.duck.sql(f"SELECT id, rowid FROM lake.ns.{CLONE} ORDER BY id").fetchall() == of_source
+    assert len({row_id for _, row_id in of_source}) == len(of_source) == 16
 
 
 def test_each_goes_on_without_the_other(pair: Pair) -> None:

@@ -60,6 +60,28 @@ def test_table_of_version_3_comes_back_with_its_vectors_and_row_ids(
     assert len({row_id for row_id, _ in ids}) == len(ids) == 20
 
 
+@pytest.mark.parametrize("name", ["t", "other"])
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_rows_that_duckdb_updated_share_no_row_id_once_the_table_is_back(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, version: str, name: str
+) -> None:
+    """In version 2 the table counts anew, while files of updated rows still hold the ids of before."""
+    client.create(properties={"format-version": version})
+    for start in (0, 10, 20):
+        client.commit(engine.append(*((number, "first") for number in range(start, start + 10)))(client.metadata()))
+    ducklake.execute("UPDATE lake.ns.t SET name = 'updated' WHERE id IN (12, 25)")
+    client.load()
+    ducklake.execute("CALL ducklake_flush_inlined_data('lake')")
+    ducklake.execute("UPDATE lake.ns.t SET name = 'inlined' WHERE id = 27")
+    client.commit(engine.rewrite_rows(range(10))(client.metadata()))
+    register(client, unregister(client)["metadata-location"], name)
+    ducklake.execute(f"INSERT INTO lake.ns.{name} VALUES (200, 'after')")
+    client.commit(engine.append((201, "after"))(client.metadata(name)), name)
+    rows = ducklake.sql(f"SELECT id, rowid FROM lake.ns.{name}").fetchall()
+    assert sorted(number for number, _ in rows) == [*range(10, 30), 200, 201]
+    assert len({row_id for _, row_id in rows}) == len(rows)
+
+
 def test_older_metadata_of_the_same_table_takes_its_place_and_the_newer_one_again(
     client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:

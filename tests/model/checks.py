@@ -65,7 +65,7 @@ def check_row_ids(lake: Lake, table: Table) -> None:
     """
     found = dict(lake.duck.execute(f"SELECT id, rowid FROM {table.in_duckdb}").fetchall())
     lasting = [row_id for row_id in found.values() if row_id < 10**18]
-    assert table.row_ids_repeat or len(set(lasting)) == len(lasting), f"{table.identifier}: a row id is there twice"
+    assert len(set(lasting)) == len(lasting), f"{table.identifier}: a row id is there twice"
     assert found == (table.row_ids or found), f"{table.identifier}: row ids {found}, expected {table.row_ids}"
     table.row_ids = found
 

@@ -96,7 +96,6 @@ class Table:
     rewritten: bool = False
     files_without_ids: bool = False
     lacks_names: bool = False
-    row_ids_repeat: bool = False
     names_mean_one: bool = True
     names: dict[tuple[int | None, str], int] = field(default_factory=dict)
     snapshots: dict[int, Version] = field(default_factory=dict)

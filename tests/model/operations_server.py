@@ -297,5 +297,4 @@ def register_again(lake: Lake, table: Table, random: Random) -> None:
     request = RegisterTableRequest(name=name, metadata_location=answer["metadata-location"])
     tables.register_table(lake.services, (table.namespace,), request)
     table.name = name
-    table.row_ids_repeat |= table.format_version == 2
     table.versions.clear()

@@ -76,6 +76,7 @@ def build_data_file_rows(
 ) -> tuple[tuple[NewDataFile, ...], TableStats | None]:
     """Return DuckLake's rows of the registered data files, and the table-wide statistics with them."""
     before = records, next_row_id, size = base.stats or (0, 0, 0)
+    next_row_id = max(next_row_id, move.least_row_id)
     rows: list[NewDataFile] = []
     facts = _LakeFacts(target, move.known, declared, deflates=len(move.registered) > MAX_PLAIN_FILES)
     for row in move.registered:

@@ -80,7 +80,7 @@ class KnownFiles:
 class MainUpdate:
     """Main's move as DuckLake makes it, what is DuckLake's alone written; `rewrites` if it shows the same rows.
 
-    `name_maps` are by file id. known: of all registered files or none.
+    `name_maps` are by file id. known: of all registered files or none. least_row_id: above all that their rows hold.
     """
 
     ended_files: tuple[int, ...] = ()
@@ -92,6 +92,7 @@ class MainUpdate:
     absorbed: Absorbed | None = None
     rewrites: bool = False
     known: KnownFiles | None = None
+    least_row_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
