@@ -1,6 +1,6 @@
 """Words of the package (docs/glossary.md): functions are verbs, modules and classes nouns, exceptions end in Error.
 
-`known_docstrings.txt` may list public functions whose docstring begins with no verb. It only shrinks, and is empty:
+`known_docstrings.txt` may list functions whose docstring begins with no verb. It only shrinks, and is empty:
 
     python -m tests.test_words     writes what is left; it refuses to write a longer list
 """
@@ -48,19 +48,20 @@ NOT_GERUNDS = frozenset({"string", "settings", "ping", "name_mapping"})
 
 VERBS = frozenset(
     """
-    abort act add adopt advance advise allocate allow answer append apply ask assign attach be become begin bind
-    bring build call cancel cast catch change check choose claim clear clone close collect comment commit compact
-    compare compile complete compress compute concatenate configure connect convert copy count create cut decode
-    define delay delete deliver describe detect digest disable discard divide do drop encode end escape examine
-    exchange exclude expand expire explain export extend fail fetch fill filter find finish flush fold follow forget
-    format get give go group guess hand handle hash have highlight hold ignore import infer ingest insert interrupt
-    issue iterate join judge keep learn leave let lift limit list listen load locate lock log look lower make map
-    mark mask match materialize measure merge migrate move name narrow note number observe open pack parse pause pin
-    place plan post predict prepare print probe prune publish put queue quote raise reach read record redirect
-    refuse register release remember remove rename render renew repeat replace replay report reset resolve restore
-    return revoke rewrite roll round run save say scale select send serve set settle show sign signal skip sort
-    spell split start stop store strip sum summarize sync take test transform translate trim trust try turn unpack
-    use wait wake walk watch wrap write yield
+    abort act add adopt advance advise allocate allow answer append apply ask assign attach be become begin bind bring
+    build call cancel cast catch change check choose claim clamp classify clear clone close collect comment commit
+    compact compare compile complete compress compute concatenate configure connect convert copy count cover create
+    cut decide declare decode define delay delete deliver describe detect digest disable discard divide do drop edit
+    encode end escape estimate evaluate examine exchange exclude exit expand expire explain export extend fail fetch
+    fill filter find finish flush fold follow forget format get give go group guess hand handle hash have highlight
+    hold ignore import infer ingest insert interrupt issue iterate join judge keep learn leave let lift limit list
+    listen load locate lock log look lower make map mark mask match materialize measure merge migrate move name narrow
+    negate note number observe open pack pair parse pause pin place plan post predict prepare print probe prune
+    publish put queue quote raise reach read rebuild receive record redirect refuse register release remember remove
+    rename render renew repeat replace replay report reset resolve restore return revoke rewrite roll round run save
+    say scale select send serve set settle shorten show shrink sign signal skip sort spell split start stop store
+    strip sum summarize sync take test transform translate trim truncate trust try turn undo unpack use wait wake walk
+    watch wrap write yield
     """.split()  # noqa: SIM905 - a list would take a line for each
 )
 """Verbs that docstrings begin with; add one that is missing."""
@@ -171,10 +172,10 @@ def find_each() -> Iterator[str]:
 
 
 def find_docstrings_without_verb() -> Iterator[str]:
-    """Public functions whose docstring begins with no verb; a patch's docstring says what PyIceberg lacks."""
+    """Functions whose docstring begins with no verb; a patch's docstring says what PyIceberg lacks."""
     for module, tree in trees().items():
         for node in ast.walk(tree) if not module.startswith("pyiceberg_v3/") else ():
-            if isinstance(node, Function) and not node.name.startswith("_") and not is_property(node):
+            if isinstance(node, Function) and not node.name.startswith("__") and not is_property(node):
                 docstring = ast.get_docstring(node) or ""
                 if docstring and re.split(r"\W", docstring, maxsplit=1)[0].lower() not in VERBS:
                     yield f"{module} {node.name}"

@@ -112,7 +112,7 @@ def _build_rules(field_id: int, kind: IcebergType, *, repeated: bool) -> dict[st
 
 
 def _publish_no_bounds(_low: str | None, _high: str | None, _nans: int | None) -> Bounds:
-    """No bounds.
+    """Return no bounds.
 
     Of list elements, map keys and map values no client evaluates any, and writers count nulls of empty lists in
     different ways. UUIDs Java orders as two signed longs, all others as unsigned bytes, so that Java skips files by
@@ -122,7 +122,7 @@ def _publish_no_bounds(_low: str | None, _high: str | None, _nans: int | None) -
 
 
 def _publish_float_bounds(low: str | None, high: str | None, nans: int | None) -> Bounds:
-    """Bounds only where NaN are counted, and no upper one beside NaN, which is the greatest value of Spark and DuckDB.
+    """Return bounds only where NaN are counted, and no upper one beside NaN, the greatest value of Spark and DuckDB.
 
     A zero is both zeros: writers don't say which one they saw, and Java orders -0.0 before 0.0.
     """

@@ -152,7 +152,7 @@ def _select_only_in(columns: Sequence[Column], others: Sequence[Column]) -> list
 
 
 def _build_hidden_column(columns: Iterable[Column], last_before: int, last_after: int) -> tuple[Column, ...]:
-    """A column never to be seen, so that DuckDB's next column id lies above every id that Iceberg has given out."""
+    """Build a column that is never seen: DuckDB's next column id then lies above every id of Iceberg."""
     highest = max((column.column_id for column in columns), default=0)
     if last_after <= max(highest, last_before):
         return ()

@@ -71,7 +71,7 @@ def build_view_definition(metadata: ViewMetadata) -> ViewDefinition:
 
 
 def _build_column_comments(query: str | None, schema: Schema) -> tuple[tuple[str, str], ...]:
-    """DuckLake's comments of the columns, by the names that a client's own query gives them, else the fields' names."""
+    """Build DuckLake's comments of the columns, by the names in the client's own query, else by the fields' names."""
     names = [field.name for field in schema.fields]
     outputs = names if query is None else find_output_names(query) or names
     if len(outputs) != len(names):
@@ -137,7 +137,7 @@ def redefine_view(
 
 
 def _replace_docs(schema: Schema, known: ViewDefinition, now: ViewDefinition, outputs: Sequence[str]) -> Schema:
-    """The schema with the comments that have changed; fields whose comments DuckLake never had keep their docs."""
+    """Return the schema with the comments that have changed; fields without a comment in DuckLake keep their docs."""
     before, after = dict(known.column_comments), dict(now.column_comments)
     names = outputs if len(outputs) == len(schema.fields) else [field.name for field in schema.fields]
     fields = tuple(

@@ -127,7 +127,7 @@ def _plan(services: Services, namespace: Namespace, name: str, request: CloneReq
 
 
 def _as_then(services: Services, table: TableVersion, metadata: TableMetadata, head: Snapshot) -> TableMetadata:
-    """With the schema, spec and order that the source had at the snapshot."""
+    """Return the metadata with the schema, spec and order that the source had at the snapshot."""
     row = next(row for row in table.state.snapshots if row.snapshot_id == head.snapshot_id)
     with services.database.reading() as cursor:
         then = native.read_definition(cursor, table.row.table_id, row.ducklake_id)
@@ -211,7 +211,7 @@ def _move(
 
 
 def _with_row_ids(change: ChangeSet, least: int) -> ChangeSet:
-    """With no row id to come that a row of the source has: files say their rows' ids themselves where rows moved."""
+    """Raise the next row id above those of the source, since files hold the ids of rows that moved."""
 
     def above(step: LakeStep) -> LakeStep:
         stats = step.stats

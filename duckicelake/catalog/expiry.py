@@ -59,7 +59,7 @@ def expire_snapshots(
 def _expire(
     services: Services, namespace: Namespace, name: str, before_ms: int, kept: int, *, is_dry_run: bool, is_alone: bool
 ) -> Expired:
-    """Outdated if the table has changed since it was looked at: a tag, or main, may be on what nothing kept then."""
+    """Expire snapshots; raise StaleBaseError if a tag, or main, may be on one that nothing kept when it was chosen."""
     table = load_current_table(services, namespace, name)
     gone = find_expirable_snapshots(table.metadata, before_ms, kept)
     with services.database.reading() as cursor:

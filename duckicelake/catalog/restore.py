@@ -204,7 +204,7 @@ def _snapshot(services: Services, plan: _RestorePlan) -> Snapshot:
 
 
 def _summary(restored: Restored, target: Snapshot) -> dict[str, str]:
-    """As of an overwrite, with the totals of then."""
+    """Build the summary of an overwrite, with the totals of then."""
     totals = {key: text for key, text in target.summary.items() if key.startswith("total-")}
     over = {} if restored.restored_over is None else {RESTORED_OVER: str(restored.restored_over)}
     return {"operation": "overwrite", **totals, RESTORED_FROM: str(restored.restored_from), **over}

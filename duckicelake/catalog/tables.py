@@ -290,7 +290,7 @@ def _access(services: Services, wish: AccessRequest, namespace: Namespace, name:
 def _access_after(
     services: Services, wish: AccessRequest, namespace: Namespace, name: str, table: TableVersion
 ) -> Delegated:
-    """As `_access`, but an existing table is answered even if its client must load it again for credentials.
+    """Check access as `_access` does, but answer an existing table even if its client must load it again for keys.
 
     There are none for a table that the request made long ago, if it has moved or was dropped since.
     """

@@ -217,7 +217,7 @@ def _record(services: Services) -> None:
 
 
 def _owner(services: Services, folder: str) -> LakeIdentity | str | None:
-    """Whom the folder's marker names: None if there is none, the error's text if it can't be read."""
+    """Return whom the folder's marker names; None without a marker, the error's text if it can't be read."""
     try:
         return parse_identity(services.store.read(_marker(folder), _MAX_BYTES))
     except FileMissingError:

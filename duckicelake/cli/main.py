@@ -71,7 +71,7 @@ def _add_root_options(
     ] = False,
     no_pager: Annotated[bool, typer.Option("--no-pager", help="Print long output as it is, not by $PAGER.")] = False,
 ) -> None:
-    """An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres."""
+    """Read the options that stand before a command."""
     if no_pager:
         HAS_PAGER.set(False)
 

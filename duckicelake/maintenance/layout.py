@@ -147,7 +147,7 @@ def _parse_sort_key(text: str) -> RowSortKey:
 
 
 def _split_at_commas(text: str, what: str) -> list[str]:
-    """At commas outside of parentheses."""
+    """Split a text at commas outside of parentheses."""
     parts = [part.strip() for part in re.split(r",(?![^(]*\))", text)]
     if not all(parts):
         raise BadInputError(f"{text!r} is {what} with an empty part")

@@ -126,7 +126,7 @@ def parse_policy(properties: Mapping[str, str]) -> MaintenancePolicy:
 
 @lru_cache
 def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
-    """Cached, as tables by the thousand have few policies."""
+    """Parse a policy, once for each text: tables by the thousand have few policies."""
     properties, known = dict(items), set[str]()
 
     def value(name: str, read: Callable[[str], T], default: T, should_be: str) -> T:
@@ -236,7 +236,7 @@ def check_overrides(overrides: Mapping[str, str]) -> None:
 
 
 def _parse_order(text: str) -> RowOrder | None:
-    """None for an empty text, which takes a namespace's order back."""
+    """Parse an order; None for an empty text, which takes a namespace's order back."""
     return parse_order(text) if text else None
 
 
@@ -259,7 +259,7 @@ def _parse_age(text: str) -> int:
 
 
 def _parse_long_age(text: str) -> int:
-    """Younger files may be of commits under way."""
+    """Parse an age of at least an hour, since younger files may be of commits under way."""
     age = _parse_age(text)
     if age < HOUR_MS:
         raise ValueError(text)

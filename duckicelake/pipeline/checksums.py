@@ -162,7 +162,7 @@ class SparkSQL:
 
 
 def _read_bits(value: str, kind: str, method: str) -> str:
-    """Java makes all NaN one; SQL of Spark has no function for it."""
+    """Read the bits of a double by Java, which makes all NaN one; Spark's SQL has no function for it."""
     return f"CASE WHEN {value} IS NOT NULL THEN java_method('java.lang.{kind}', '{method}', {value}) END"
 
 

@@ -147,7 +147,7 @@ def _is_spark_error(error: BaseException) -> bool:
 
 
 def _collect_message(error: BaseException) -> str:
-    """The message, which Java's errors only then look for, with those of its causes, which pyspark leaves out."""
+    """Collect the message of an error of Java, with those of its causes, which pyspark leaves out."""
     try:
         text = str(error)
         causes = (

@@ -86,7 +86,7 @@ class Jvm:
             tables.remove(name)
 
     def _table_cache(self) -> Any:
-        """Py4j doesn't see the static `get()` beside the other `get(String)`."""
+        """Find the static `get()` by reflection: py4j doesn't see it beside the other `get(String)`."""
         loader = self._classes.java.lang.Thread.currentThread().getContextClassLoader()
         cache = loader.loadClass("org.apache.iceberg.spark.SparkTableCache")
         get = cache.getMethod("get", self.array(self._classes.Class, ()))

@@ -82,7 +82,7 @@ class RowChanges:
         return gone, [after[key] for key in after.keys() - before.keys()]
 
     def _all_tasks(self, snapshot_id: int | None) -> ScanTasks:
-        """Costs some calls of Java's for each file, so the last answer is kept."""
+        """List the tasks of a scan, and keep the last list: it takes calls of Java for each file."""
         if snapshot_id is None:
             return {}
         if snapshot_id == self._last[0]:
@@ -133,7 +133,7 @@ class RowChanges:
 
 
 def _pair_rows(rows: DataFrame, *by: str) -> DataFrame:
-    """Rows with `is_update`: whether there is another one on the other side for it, with the same values of `by`."""
+    """Return rows with `is_update`: whether the other side has a row with the same values of `by`."""
     ordered = Window.partitionBy(*by).orderBy("side")
     whole = ordered.rowsBetween(*_WHOLE_WINDOW)
     before, after = (F.count_if(F.col("side") == side).over(whole) for side in (_BEFORE_SIDE, _AFTER_SIDE))

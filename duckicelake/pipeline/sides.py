@@ -188,7 +188,7 @@ def _pair_values(left: _BucketRow, right: _BucketRow, names: Sequence[str]) -> d
 
 
 def _read_buckets(side: Side, columns: TypedColumns, at: Sequence[int], buckets: int) -> dict[int, tuple[int, int]]:
-    """Of each bucket how many rows, and their checksum."""
+    """Read the number of rows of each bucket, and their checksum."""
     digested = checksums.build_digest_query(side.dialect, side.relation, columns)
     whole = checksums.digest_row(range(len(columns)))
     query = f"SELECT {checksums.digest_row(at)} AS k, {whole} AS whole FROM ({digested})"

@@ -155,5 +155,5 @@ def _guess_format(locations: Sequence[str]) -> str:
 
 
 def _strip_suffix(location: str) -> str:
-    """Without the suffix of a compression, and a folder's slash."""
+    """Strip the suffix of a compression, and a folder's slash."""
     return _COMPRESSION_SUFFIX.sub("", location.lower().rstrip("/"))

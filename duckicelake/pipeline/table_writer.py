@@ -81,7 +81,7 @@ def _build_null_column(column: StructField) -> Column:
 
 
 def _format_sort_properties(keys: Sequence[RowSortKey]) -> str:
-    """As Spark's `ALTER TABLE … WRITE ORDERED BY` would set them."""
+    """Format the properties that Spark's `ALTER TABLE … WRITE ORDERED BY` would set."""
     order = orjson.dumps({"fields": [key.to_json() for key in keys]}).decode()
     sort_properties = {SORT_ORDER: order.replace("\\", "\\\\").replace("'", "\\'"), DISTRIBUTION_MODE: "range"}
     return ", ".join(f"'{name}' = '{value}'" for name, value in sort_properties.items())

@@ -336,14 +336,14 @@ def _find_common_kind(values: Sequence[TypedSql]) -> list[Kind]:
 
 
 def _allow_date(node: exp.Expr, written: TypedSql) -> TypedSql:
-    """Also allow a text as a date, where both engines compare it with one."""
+    """Allow a text as a date, too, where both engines compare it with one."""
     if node.is_string and _DATE.fullmatch(node.this):
         return TypedSql(written.text, written.bare, TIMES | TEXT)
     return written
 
 
 def _allow_decimal(node: exp.Expr, written: TypedSql) -> TypedSql:
-    """Also allow a number of few digits as a decimal. Spark makes other BIGINTs decimals of 20 digits."""
+    """Allow a number of few digits as a decimal, too. Spark makes other BIGINTs decimals of 20 digits."""
     number = node.unnest()
     if number.is_int and abs(int(number.to_py())) < _FEW:
         return TypedSql(written.text, written.bare, INTEGERS | {Kind.SHORT})

@@ -128,7 +128,7 @@ def _widen_columns(
 
 
 def _get_existing(base: Base) -> Mapping[int, ColumnStats] | None:
-    """None: nothing has been there yet."""
+    """Return the statistics of the columns; None if nothing has been there yet."""
     return base.column_stats if base.stats is not None else None
 
 

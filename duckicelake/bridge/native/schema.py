@@ -139,7 +139,7 @@ def _with_names(metadata: TableMetadata) -> TableMetadata:
 
 
 def _with_own_names(schema: Schema) -> Schema:
-    """The schema with ids in the names of fields whose own name has a dot and whose full name another field has."""
+    """Return the schema with ids in names that have a dot and are the full name of another field, too."""
     if schema.find_clashing_name() is None:
         return schema
     names = {field_id: name.lower() for field_id, name in schema.full_names().items()}

@@ -85,7 +85,7 @@ def _commit_each(services: Services, table_id: int, batch: CombinedBatch[_Append
 
 @contextmanager
 def _hold_table(services: Services, table_id: int) -> Iterator[None]:
-    """Without it the processes' commits would be computed again and again, but not go wrong."""
+    """Hold the table for this process. Without it, processes compute one another's commits again and again."""
     if not services.appends.keepers.acquire(blocking=False):
         yield
         return

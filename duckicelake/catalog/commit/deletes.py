@@ -232,7 +232,7 @@ def build_deleting_list(
 def _find_late_deletions(
     services: Services, metadata: TableMetadata, added: Sequence[FileRow], targets: Targets
 ) -> list[NewDeletion]:
-    """What equality deletes that the table was registered with delete from files that are added as older ones."""
+    """Find what registered equality deletes delete from files that are added as older ones."""
     late = [f for f in added if f.content == FileContent.DATA and f.sequence_number < f.file_sequence_number]
     equality = targets.equality_of_parent() if late else []
     if not equality:

@@ -201,7 +201,7 @@ class _IncrementBuilder:
         return _Built(parent, made, read.layout, tuple(dict.fromkeys((*read_snapshot_files(snapshot), *read.read))))
 
     def _assign_row_ids(self, files: tuple[FileRow, ...]) -> tuple[FileRow, ...]:
-        """Row ids for the files of a snapshot that is older than the upgrade to version 3 in the same request."""
+        """Assign row ids to the files of a snapshot that is older than the upgrade to version 3 in the same request."""
         following, numbered = self.target.next_row_id, []
         for file in files:
             if following is not None and file.content == FileContent.DATA and file.first_row_id is None:
@@ -232,5 +232,5 @@ class _IncrementBuilder:
         return self._parents[snapshot_id]
 
     def _manifest_ids_of(self, snapshot_id: int | None) -> Sequence[int]:
-        """Of a snapshot that the table had; the newest are asked for most."""
+        """Return the manifests of a snapshot that the table had; the newest snapshots are asked for most."""
         return next((row.manifest_ids for row in reversed(self._rows) if row.snapshot_id == snapshot_id), ())

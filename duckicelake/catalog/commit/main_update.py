@@ -183,7 +183,7 @@ def move_main(
 
 
 def _adds_rows(space: Workspace, changes: LakeFileChanges) -> bool:
-    """Whether more rows come than go, so that it can't be the rewrite that the client calls it."""
+    """Return whether more rows come than go, so that it can't be the rewrite that the client calls it."""
     ended = sum(file.record_count for file in space.files(changes.ended_files).values())
     return sum(file.record_count for file in changes.registered) > ended + len(changes.ended_rows)
 
@@ -282,7 +282,7 @@ def _check_rows(check: RowCheck, file: FileRow, batch: Batch) -> None:
 
 
 def _into(target: RowTarget) -> InlinedInto | None:
-    """None where rows can't be inlined, or are not safe: DuckDB's flush forgets deletes in some partitions."""
+    """Return the inlined table to use; None where inlining isn't safe, as DuckDB's flush forgets some deletes."""
     inlined, columns = target.lake.inlined, target.lake.definition.columns
     if inlined is None or target.lake.definition.partition_keys:
         return None

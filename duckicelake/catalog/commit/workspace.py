@@ -209,7 +209,7 @@ class Workspace:
             return native.read_path_prefix(cursor, self._table_id)
 
     def _live(self, listed: Iterable[ListedManifest]) -> dict[int, Mapping[int, int]]:
-        """Of each manifest its live file ids with their sequence numbers."""
+        """Return the live file ids of each manifest, with their sequence numbers."""
         given = {manifest.manifest_id: manifest.live for manifest in listed}
         bare = sorted(id_ for id_, live in given.items() if live is None and id_ not in self._live_files)
         if bare:

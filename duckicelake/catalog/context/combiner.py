@@ -94,7 +94,7 @@ class CombiningQueue(Generic[T]):
         self._thread.submit(act)
 
     def _take(self, taken: list["_Waiting[T]"], fits: Callable[[T], bool]) -> list[T]:
-        """The works that come next; the first goes in any case, others as they may and fit."""
+        """Take the works that come next: the first in any case, others as they may and fit."""
         new: list[_Waiting[T]] = []
         with self._mutex:
             for item in self._waiting:

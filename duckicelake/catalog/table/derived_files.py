@@ -348,7 +348,7 @@ def _write_positions(
 
 
 def _build_path_bounds(paths: Iterable[str]) -> dict[str, Any]:
-    """By which clients find the delete files of a data file, as those of Spark's: both bounds of one path name it.
+    """Build the bounds by which clients find a data file's delete files: both are its path, as in those of Spark.
 
     `referenced_data_file` would say the same, but Spark's `rewrite_table_path` (Iceberg 1.12) leaves it as it was.
     """

@@ -244,7 +244,7 @@ def _copy_of(file: LakeFile, added: DuckDBAddedFile, window: NativeWindow) -> Co
 def _plain(
     files: Iterable[LakeFile], added: Mapping[int, DuckDBAddedFile], window: NativeWindow, metadata: TableMetadata
 ) -> tuple[frozenset[int], tuple[NameMap, ...]]:
-    """(the added files that clients read as they are, the maps that the table's name mapping must know for that)."""
+    """Return the added files that clients read as they are, and the maps that the name mapping needs for them."""
     plain: set[int] = set()
     known: dict[NameMap, bool] = {}
     for file in files:

@@ -189,7 +189,7 @@ class _NativeChangeBuilder:
             self._metadata = metadata
 
     def _relax_required(self, before: TableMetadata, after: TableMetadata) -> TableMetadata:
-        """The metadata after a change of the definition, which requires no more than what the live files prove."""
+        """Return the metadata after a changed definition, which requires no more than what the live files prove."""
         fields = find_newly_required(before.schema(), after.schema())
         if not fields or after.current_snapshot_id is None:
             return after

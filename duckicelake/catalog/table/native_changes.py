@@ -97,7 +97,7 @@ def _find_touched(window: NativeWindow) -> set[int]:
 def _add_deletes(
     cursor: Transaction, row: TableRow, listed: Sequence[int], data: Sequence[LiveFile]
 ) -> tuple[LiveFile, ...]:
-    """The data files with all that deletes from them, what that deletes from besides, and the vectors of this."""
+    """Return the data files with all that deletes from them, what else that deletes from, and its vectors."""
     ids = {file.file_id for file in data}
     deletes = reader.read_live_delete_files(cursor, row.table_id, listed, ids) if ids else ()
     rows = reader.read_deletions(cursor, row.table_id, [file.file_id for file in deletes]) if deletes else ()

@@ -51,7 +51,7 @@ def _of_delta(table: TableVersion, version: int) -> Snapshot:
 
 
 def _of_ducklake(services: Services, table: TableVersion, number: int) -> Snapshot:
-    """Main at a DuckLake snapshot: what the last change of its rows up to then made, if that is a listed snapshot."""
+    """Return main at a DuckLake snapshot: what the last change of its rows up to then made, if that is listed."""
     with services.database.reading() as cursor:
         created, newest = native.read_created_at(cursor, table.row.table_id), native.read_newest_snapshot(cursor)
         if created is None or not created <= number <= newest:
