@@ -78,9 +78,8 @@ def read_table_constraints(services: Services, namespace: Namespace, name: str) 
         ConstraintState(constraint, text, since.get(constraint), broken.get(constraint), sql.get(constraint))
         for constraint, text in read_constraint_texts(metadata.properties).items()
     )
-    lake_version = max(cached.checked_upto, cached.row.caught_up_to)
     lake_name = to_schema_name(namespace), name
-    return TableConstraints(metadata.table_uuid, lake_name, metadata.current_snapshot_id, lake_version, states)
+    return TableConstraints(metadata.table_uuid, lake_name, metadata.current_snapshot_id, cached.lake_snapshot, states)
 
 
 def note_verified(

@@ -80,7 +80,7 @@ class _Rewrite:
             self.counts["skipped groups"] = len(skipped)
         done = bool(self.snapshot_ids)
         if self.is_sort and done and not skipped:
-            self.counts[DUCKLAKE_SNAPSHOT] = self._load().checked_upto
+            self.counts[DUCKLAKE_SNAPSHOT] = self._load().lake_snapshot
         message = None if done else "others changed the same files each time; the next run tries again"
         return TaskOutcome("done" if done else "skipped", message, tuple(self.snapshot_ids), dict(self.counts))
 
@@ -116,7 +116,7 @@ class _Rewrite:
         """Rewrite a group; return whether it is committed, as no file of it was removed meanwhile."""
         self.control.check()
         task = self.task
-        table = RewrittenTable(task.namespace, task.table, version.metadata, version.checked_upto, task.policy.codec)
+        table = RewrittenTable(task.namespace, task.table, version.metadata, version.lake_snapshot, task.policy.codec)
         written = self._write_group(process, table, group)
         upload = SnapshotUpload(self.services, version.metadata)
         try:

@@ -19,35 +19,37 @@ from duckicelake.rewrites.actions import commit_replaced
 
 
 def rewrite_deletes(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
-    """Merge the position delete files of each partition into one; no data file is read.
+    """Merge the position delete files of each partition into one, and remove those of data files that have left.
 
-    From format version 3 on a data file has one deletion vector, of which nothing is to be merged. Raises what commits
-    do.
+    No data file is read. From format version 3 on a data file has one deletion vector, of which nothing is to be
+    merged. Raises what commits do.
     """
 
     def attempt(is_alone: bool) -> TaskOutcome:
         control.check()
         version = load_current_table(services, task.namespace, task.table)
-        merged = _find_merged(services, version)
-        if not merged:
+        replaced = _find_replaced(services, version)
+        if not (replaced.merged or replaced.dangling):
             return TaskOutcome("unchanged", "no data file has several position delete files")
-        replaced = ReplacedFiles({}, merged=merged)
         snapshot_id = commit_replaced(services, task, version, replaced, is_alone=is_alone)
-        return TaskOutcome("done", None, (snapshot_id,), {"data files with deletes": len(merged)})
+        counts = {"data files with deletes": len(replaced.merged), "removed delete files": len(replaced.dangling)}
+        return TaskOutcome("done", None, (snapshot_id,), counts)
 
     return retry_on_conflict(services, format_full_name(task.namespace, task.table), attempt)
 
 
-def _find_merged(services: Services, version: TableVersion) -> frozenset[int]:
-    """Find the data files of partitions in which one has several position delete files, as far as they have any."""
+def _find_replaced(services: Services, version: TableVersion) -> ReplacedFiles:
+    """Find what position delete files are about: files of partitions in which one has several, and files that left."""
     current = version.state.current()
     space = Workspace(services, version.row.table_id, version.known)
     listed = space.list_manifests(current.manifest_ids if current else ())
     deletes = space.files(space.live(one for one in listed if one.content == ManifestContent.DELETES))
     plain = {file_id for file_id, file in deletes.items() if _is_plain(file)}
     live = space.find_among(listed, space.targets_of(plain))
-    counts = Counter(row.data_file_id for row in space.deletions_of(live) if row.delete_file_id in plain)
-    return _select_partitions(space.files(live), counts)
+    rows = [row for row in space.deletions_of(live) if row.delete_file_id in plain]
+    counts = Counter(row.data_file_id for row in rows)
+    merged = _select_partitions(space.files(live), counts)
+    return ReplacedFiles({}, merged=merged, dangling=frozenset(plain - {row.delete_file_id for row in rows}))
 
 
 def _is_plain(file: FileRow) -> bool:

@@ -73,7 +73,7 @@ def _count(
 ) -> list[tuple[int, bytes]]:
     """Return the number of distinct values of each column, and its encoded sketch."""
     limits = QueryLimits(1, control.memory_bytes, control.scratch_bytes, STATEMENT_SECONDS, 0)
-    table = RewrittenTable(task.namespace, task.table, version.metadata, version.checked_upto, task.policy.codec)
+    table = RewrittenTable(task.namespace, task.table, version.metadata, version.lake_snapshot, task.policy.codec)
     found: list[tuple[int, bytes]] = []
     with open_process(services, limits, task.namespace, task.table) as process:
         for start in range(0, len(columns), _COLUMNS_AT_ONCE):

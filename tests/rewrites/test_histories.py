@@ -15,6 +15,7 @@ from duckicelake.catalog.clone import CloneRequest, clone_table
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import flush_rows
+from duckicelake.catalog.table import load
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import UpkeepTask
@@ -32,6 +33,7 @@ from tests.support.client import (
     delete,
     duckdb_rows,
     pyiceberg_rows,
+    remove,
 )
 from tests.support.seams import fresh
 
@@ -321,6 +323,50 @@ def test_position_deletes_are_merged(services: Services, client: Client, duck: D
     assert (summary["removed-position-delete-files"], summary["added-position-delete-files"]) == ("5", "1")
     assert duckdb_rows(duck) == pyiceberg_rows(answer) == rows
     assert rewrite_deletes(services, task("rewrite-deletes"), control).result == "unchanged"
+    assert_sound(services)
+
+
+def test_deletes_of_files_that_have_left_leave_too(
+    services: Services, client: Client, duck: Duck, control: Control
+) -> None:
+    client.create()
+    client.append(*((i, "n") for i in range(20)))
+    client.append(*((i, "m") for i in range(20, 40)))
+    for position in range(2):
+        metadata = client.metadata()
+        client.commit(delete(metadata, (data_files(metadata)[0], position)))
+    metadata = client.metadata()
+    client.commit(remove(metadata, data_files(metadata)[0]))
+    rows = duckdb_rows(duck)
+    outcome = rewrite_deletes(services, task("rewrite-deletes"), control)
+    assert (outcome.result, outcome.counts["removed delete files"]) == ("done", 2)
+    answer = Client(fresh(services)).load()
+    summary = answer["metadata"]["snapshots"][-1]["summary"]
+    assert (summary["removed-position-delete-files"], summary["total-delete-files"]) == ("2", "0")
+    assert duckdb_rows(duck) == pyiceberg_rows(answer) == rows
+    assert rewrite_deletes(services, task("rewrite-deletes"), control).result == "unchanged"
+    assert_sound(services)
+
+
+def test_commit_of_another_process_while_the_table_is_loaded_is_rewritten_too(
+    services: Services, client: Client, duck: Duck, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version that is loaded is then newer than the snapshot up to which DuckDB's changes were looked for."""
+    client.create()
+    for number in range(4):
+        client.append((number, "n"))
+    worker = fresh(services)
+    catch_up = load.catch_up
+
+    def catch_up_late(*arguments: Any) -> Any:
+        caught_up = catch_up(*arguments)
+        if arguments[0] is worker and len(data_files(client.metadata())) == 4:
+            client.append((4, "meanwhile"))
+        return caught_up
+
+    monkeypatch.setattr(load, "catch_up", catch_up_late)
+    assert compact(worker, task(), control).counts["rewritten files"] == 5
+    assert [id_ for id_, _ in duckdb_rows(duck)] == [0, 1, 2, 3, 4]
     assert_sound(services)
 
 

@@ -225,7 +225,7 @@ def base_of(services: Services, cached: TableVersion, target: TableMetadata) -> 
 def _read_base(services: Services, cached: TableVersion) -> Base:
     row = cached.row
     with damage_context(services, row.table_id), services.database.reading() as cursor:
-        definition = native.read_definition(cursor, row.table_id, max(cached.checked_upto, row.caught_up_to))
+        definition = native.read_definition(cursor, row.table_id, cached.lake_snapshot)
         stats, column_stats = native.read_all_stats(cursor, row.table_id)
         return Base(
             table_id=row.table_id,

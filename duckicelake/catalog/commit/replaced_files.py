@@ -36,12 +36,13 @@ class ReplacedFiles:
 
     removed: of each data file that leaves, by id, all positions that were deleted, or are among what is `gone`. The
     replacement holds for as long as these are all. merged: ids of data files that stay, whose position deletes are
-    written anew, together for each partition.
+    written anew, together for each partition. dangling: delete files that delete from no live file any more.
     """
 
     removed: Mapping[int, frozenset[int]]
     added: Sequence[AddedFile] = field(default_factory=tuple)
     merged: frozenset[int] = frozenset()
+    dangling: frozenset[int] = frozenset()
 
 
 def read_deleted_positions(space: Workspace, listed: Listed, file_ids: AbstractSet[int]) -> dict[int, frozenset[int]]:
@@ -73,9 +74,11 @@ def build_replacing_files(
     gone = {row.file_id: added.gone for row, added in zip(rows, replaced.added, strict=True) if added.gone}
     if space.find_among(parent, replaced.merged) != replaced.merged:
         raise CommitFailedError("Others removed files whose deletes were being merged", "assert-ref-snapshot-id")
+    if space.find_among(parent, replaced.dangling) != replaced.dangling:
+        raise CommitFailedError("Others removed delete files that were being removed", "assert-ref-snapshot-id")
     gone |= read_deleted_positions(space, parent, replaced.merged)
     without = replaced.removed.keys() | replaced.merged
-    removed = replaced.removed.keys() | _find_dangling(space, parent, without)
+    removed = replaced.removed.keys() | replaced.dangling | _find_dangling(space, parent, without)
     own = ListedFiles(snapshot, rows, (), frozenset(removed))
     return build_deleting_list(services, metadata, own, gone, Targets(space, parent, own.removed, rows), ids)
 

@@ -149,6 +149,11 @@ class TableVersion:
         return self.state.metadata_location
 
     @property
+    def lake_snapshot(self) -> int:
+        """The DuckLake snapshot at which DuckDB reads this version: others may have committed since it was checked."""
+        return max(self.checked_upto, self.row.caught_up_to)
+
+    @property
     def size(self) -> int:
         """Estimate the bytes in memory."""
         return _MIN_ENTRY_BYTES + len(self.body) * (1 + _OBJECT_BYTES_PER_JSON_BYTE) + self.responses.size
