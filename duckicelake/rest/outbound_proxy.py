@@ -11,6 +11,7 @@ import re
 import secrets
 import selectors
 import socket
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,8 @@ from duckicelake.rest.outbound import OutboundGuard
 
 MAX_CONNECTIONS: Final = 1024
 """Connections at a time, each with a thread: as many as 16 stores have (`DUCKICELAKE_S3_MAX_CONNECTIONS`)."""
+_MAX_LINGERING: Final = 128
+"""Refused connections that stay open until others are refused."""
 _MAX_HEAD_BYTES: Final = 65_536
 _PIECE_BYTES: Final = 262_144
 _CONNECT_SECONDS: Final = 10.0
@@ -77,19 +80,31 @@ class _Server(ThreadingTCPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseRequestHandler]) -> None:
         super().__init__(address, handler)
         self._free = BoundedSemaphore(MAX_CONNECTIONS)
+        self._refused: deque[socket.socket] = deque()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection; refuse it if there are too many."""
         if not self._free.acquire(blocking=False):
             with suppress(OSError):
                 _refuse(request, "503 Service Unavailable", f"The proxy has {MAX_CONNECTIONS} connections; try again")
-            self.shutdown_request(request)
+            self._linger(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
             self._free.release()
             raise
+
+    def _linger(self, connection: socket.socket) -> None:
+        """Close a refused connection once its client has read the answer, which a reset would take from it.
+
+        Closing a connection whose bytes weren't read resets it. So the last refused ones stay open, half closed.
+        """
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
+        self._refused.append(connection)
+        if len(self._refused) > _MAX_LINGERING:
+            self.close_request(self._refused.popleft())
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection in its thread."""
