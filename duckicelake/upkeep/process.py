@@ -16,7 +16,7 @@ from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouses import Warehouse, WarehouseWiring, close_warehouse, list_warehouses, open_warehouse
 from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services
-from duckicelake.errors import CatalogError
+from duckicelake.errors import CatalogError, UnavailableError
 from duckicelake.lake.setup.format import require_known
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
@@ -49,7 +49,7 @@ class LakeRounds:
         used_at = time.monotonic()
         try:
             while not stopped.is_set():
-                if self._go_round():
+                if self._try_round(goes_on=idle_seconds is None):
                     used_at = time.monotonic()
                 elif idle_seconds is not None and time.monotonic() - used_at > idle_seconds:
                     return
@@ -58,6 +58,17 @@ class LakeRounds:
         finally:
             for name in [*self._open]:
                 self._close(name)
+
+    def _try_round(self, *, goes_on: bool) -> bool:
+        """Go round once; where Postgres is away and the process goes on, wait for it."""
+        try:
+            return self._go_round()
+        except UnavailableError as error:
+            if not goes_on:
+                raise
+            sys.stderr.write(f"upkeep: {error}\n")
+            self._worker.stopped.wait(LOOK_SECONDS)
+            return False
 
     def _go_round(self) -> bool:
         """Do one task of each lake that has one; return whether any had."""

@@ -7,9 +7,10 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from time import monotonic
@@ -18,7 +19,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import Progress
 
-from scripts.history_job import closing
+from scripts.history_job import closing, upkeep
 from scripts.history_job.client import ACTIVE, Client, Session, now
 from scripts.history_job.faults import Faults, api_plan, store_plan
 from scripts.history_job.history import Anomaly, History
@@ -80,6 +81,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--store", choices=("local", "s3"), default="local", help="a folder, or MinIO (default local)")
     parser.add_argument("--kill-every", type=int, default=10, help="operations between kills (default 10; 0: none)")
     parser.add_argument("--spoilt", type=float, default=SPOILT, help=f"share of spoilt requests (default {SPOILT})")
+    parser.add_argument("--upkeep", type=int, default=0, metavar="N", help="processes that keep tables (default 0)")
+    parser.add_argument("--servers", type=int, choices=(1, 2), default=1, help="of the lake (default 1)")
     parser.add_argument("--lake", type=Path, metavar="DIR", help="the folder of the new lake; it is kept")
     options = parser.parse_args(arguments)
     if min(options.clients, options.operations, options.workers) < 1:
@@ -105,13 +108,19 @@ def run(options: argparse.Namespace, folder: Path, console: Console) -> list[Ano
             "DUCKICELAKE_LOG_FORMAT": "json",
             "DUCKICELAKE_FLUSH_ROWS": FLUSH_ROWS,
         }
+        settings |= upkeep.SETTINGS if options.upkeep else {}
         served = stack.enter_context(serving(Served(lake, folder, settings, proxy)))
+        beside = Beside(options, folder, is_over)
+        stack.enter_context(beside.running(served))
         total = options.clients * options.operations
         tables = [f"t{number}" for number in range(max(ACTIVE, total // OPERATIONS_PER_TABLE))]
         keyed = [f"k{number}" for number in range(len(tables) // 2)]
         session = Session(proxy.uri, history, storage.store, tables, keyed, total)
-        worked = use(options, session, storage, served, console, is_over)
+        session.other_uri = beside.uri
+        session.expiring = frozenset([*tables[::2], *keyed[::2]] if options.upkeep else ())
+        worked = use(options, session, storage, served, console, is_over, beside)
         facts = close(options, session, storage, served)
+        facts |= beside.judge(history, served)
         spoilt = Counter({str(kind): times for kind, times in proxy.spoilt.items()})
         if storage.proxy:
             spoilt.update({f"store: {kind}": times for kind, times in storage.proxy.spoilt.items()})
@@ -139,17 +148,26 @@ def use(
     served: Served,
     console: Console,
     is_over: threading.Event,
+    others: "Beside",
 ) -> float:
     """Clients, DuckDB and faults side by side, until the clients are done; how many seconds that took."""
     is_over.set()
     with closed(Client("setup", session, random.Random(options.seed))) as setup:
         create_tables(setup)
+    if options.upkeep:
+        upkeep.set_policies(served.proxy.target)
     is_over.clear()
     ended, started = threading.Event(), monotonic()
     native = Native(session, opening(served.attach, storage.duckdb), random.Random(f"{options.seed}/native"), ended)
     has_local_files = options.store == "local"
     faults = Faults(
-        served, session, random.Random(f"{options.seed}/faults"), ended, options.kill_every, has_local_files
+        served,
+        session,
+        random.Random(f"{options.seed}/faults"),
+        ended,
+        options.kill_every,
+        has_local_files,
+        others.list_faults(served, random.Random(f"{options.seed}/upkeep")),
     )
     beside = [threading.Thread(target=native.run, name="duckdb")]
     if options.kill_every > 0:
@@ -168,6 +186,70 @@ def use(
             for thread in beside:
                 thread.join()
     return monotonic() - started
+
+
+@dataclass(slots=True)
+class Beside:
+    """What runs beside the first server: a second one, and a machine that does tasks of upkeep."""
+
+    options: argparse.Namespace
+    folder: Path
+    is_over: threading.Event
+    second: Served | None = None
+    machine: upkeep.Machine | None = None
+
+    @property
+    def uri(self) -> str | None:
+        return None if self.second is None else self.second.proxy.uri
+
+    @contextmanager
+    def running(self, served: Served) -> Iterator[None]:
+        with ExitStack() as stack:
+            if self.options.servers > 1:
+                plan = api_plan(self.options.seed + 1, self.options.spoilt, self.is_over)
+                proxy = stack.enter_context(running(Proxy(plan)))
+                settings = {
+                    "DUCKICELAKE_WAREHOUSE": str(served.folder / "warehouse"),
+                    **served.settings,
+                    "DUCKICELAKE_DATABASE_URL": served.database_url,
+                }
+                self.second = Served(served.folder, self.folder, settings, proxy, "second-server")
+                stack.enter_context(serving(self.second))
+            if self.options.upkeep:
+                machine = upkeep.Machine(served, self.options.upkeep, self.folder / "work.log")
+                self.machine = stack.enter_context(upkeep.working(machine))
+            yield
+
+    def list_faults(self, served: Served, chance: random.Random) -> dict[str, Callable[[], None]]:
+        found: dict[str, Callable[[], None]] = {}
+        if self.second is not None:
+            found["second server killed"] = self._kill_second
+        if self.machine is not None:
+            servers = [server for server in (served, self.second) if server is not None]
+            faults = upkeep.UpkeepFaults(self.machine, servers, chance)
+            found |= {
+                "upkeep killed": faults.kill_one,
+                "upkeep killed again": faults.kill_one,
+                "lease outlived": faults.outlive_lease,
+            }
+        return found
+
+    def judge(self, history: History, served: Served) -> dict[str, object]:
+        """Note what is wrong with the others; return facts."""
+        if self.second is not None and self.second.ended():
+            text = f"the second server ended by itself: {self.second.last_words()}"
+            history.anomalies.append(Anomaly("server ended", text))
+        if self.machine is None:
+            return {}
+        history.anomalies.extend(self.machine.judge_end())
+        facts, wrong = upkeep.count_tasks(served.database_url)
+        history.anomalies.extend(wrong)
+        return facts
+
+    def _kill_second(self) -> None:
+        assert self.second is not None
+        self.second.kill(with_postgres=False)
+        self.second.start()
 
 
 @contextmanager

@@ -10,16 +10,20 @@ from scripts.history_job.history import Anomaly
 Json = dict[str, Any]
 
 
-def judge_chain(table: str, metadata: Json) -> Iterator[Anomaly]:
-    """Snapshots are one chain in the order of their sequence numbers, and `main`, its log and its end agree."""
+def judge_chain(table: str, metadata: Json, *, expires: bool = False) -> Iterator[Anomaly]:
+    """Snapshots are one chain in the order of their sequence numbers, and `main`, its log and its end agree.
+
+    expires: parents may have left, and the log then begins after the last that has.
+    """
     snapshots: list[Json] = metadata.get("snapshots", [])
     log = [entry["snapshot-id"] for entry in metadata.get("snapshot-log", [])]
     ids = [snapshot["snapshot-id"] for snapshot in snapshots]
-    if ids and snapshots[0].get("parent-snapshot-id") is not None:
+    if ids and not expires and snapshots[0].get("parent-snapshot-id") is not None:
         yield _broken(table, f"the first snapshot, {ids[0]}, has a parent")
     for before, after in pairwise(snapshots):
         name = f"snapshot {after['snapshot-id']}"
-        if after.get("parent-snapshot-id") != before["snapshot-id"]:
+        has_left = expires and after.get("parent-snapshot-id") not in ids
+        if after.get("parent-snapshot-id") != before["snapshot-id"] and not has_left:
             yield _broken(
                 table, f"{name} has the parent {after.get('parent-snapshot-id')}, not {before['snapshot-id']}"
             )
@@ -35,7 +39,7 @@ def judge_chain(table: str, metadata: Json) -> Iterator[Anomaly]:
         "snapshot-id"
     ) != end:
         yield _broken(table, f"main isn't the last snapshot, {end}")
-    if log != ids:
+    if log != (ids[len(ids) - len(log) :] if expires else ids):
         yield _broken(table, f"the snapshot log has {len(log)} entries, which are not the {len(ids)} snapshots")
     if snapshots and metadata["last-sequence-number"] < snapshots[-1]["sequence-number"]:
         yield _broken(table, "last-sequence-number is less than the last snapshot's")

@@ -79,9 +79,18 @@ class Session:
     """Operations whose outcome nobody knows, but which have a key."""
     done: list[tuple[Operation, Change]] = field(default_factory=list)
     """Acknowledged operations that have a key."""
+    expiring: frozenset[str] = frozenset()
+    """Tables whose snapshots leave by age, and with them the marks of what was committed."""
+    other_uri: str | None = None
+    """Of a second server, which every other client uses."""
     unread: int = 0
     """Reads that got no answer."""
     progressed: Callable[[], None] = lambda: None
+
+    def choose_uri(self, client: str) -> str:
+        """Which server a client uses."""
+        is_odd = client[-1:].isdigit() and int(client[-1]) % 2 == 1
+        return self.other_uri if self.other_uri and is_odd else self.uri
 
     def lasting_tables(self) -> list[str]:
         return [*self.tables, *self.keyed_tables]
@@ -108,7 +117,9 @@ class Client:
 
     def __post_init__(self) -> None:
         limits = httpx.Limits(max_keepalive_connections=0)
-        self.http = httpx.Client(base_url=self.session.uri, timeout=PATIENCE_SECONDS, limits=limits, trust_env=False)
+        self.http = httpx.Client(
+            base_url=self.session.choose_uri(self.name), timeout=PATIENCE_SECONDS, limits=limits, trust_env=False
+        )
 
     def next_number(self) -> int:
         return next(self.session.history.numbers)
@@ -227,6 +238,8 @@ class Client:
             return Reply.NOT_NOW
         if change.is_counted and answer.status_code == 409 and "AlreadyAppliedException" in answer.text:
             return Reply.DONE
+        if change.kind == "tag" and "unknown snapshot" in answer.text and self.session.expiring:
+            return Reply.REFUSED
         if answer.status_code == 409 or (answer.status_code == 404 and change.may_be_missing):
             return Reply.REFUSED
         self._suspect(f"{change.kind} {change.number}", change.path, answer)
@@ -246,8 +259,9 @@ class Client:
         tokens = self.session.seen.get(f"{table} {location}")
         if tokens is None:
             tokens = self.session.seen.setdefault(f"{table} {location}", tokens_of(table, body["metadata"]))
-        kinds = ("mark", "column", "tag", "table")
+        kinds = ("column", "tag", "table") if table in self.session.expiring else ("mark", "column", "tag", "table")
         domains = frozenset((kind, table) for kind in kinds)
+        tokens = tuple(token for token in tokens if token[:2] in domains)
         # A request that was sent again may be answered with the table as it is under another name, or with a later one.
         self._observe(table, invoked, domains, tokens, version_of(location), answer_to)
 

@@ -65,7 +65,7 @@ def read_everything(session: Session, client: Client, served: Served, storage: d
     for table in (*session.lasting_tables(), *_own_tables(session)):
         metadata = client.load(table)
         if metadata is not None and table in session.lasting_tables():
-            session.history.anomalies.extend(judge_chain(table, metadata))
+            session.history.anomalies.extend(judge_chain(table, metadata, expires=table in session.expiring))
             _, answer = client.remembered[table]
             _note(session, "PyIceberg (files)", table, pyiceberg_rows(answer["metadata-location"], storage))
     with RestCatalog("lake", uri=served.proxy.target, **storage) as catalog:

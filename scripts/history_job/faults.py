@@ -3,9 +3,9 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from time import sleep
 from typing import Any, Final
@@ -49,7 +49,7 @@ _STORE_SPOILS: Final = (
 class Faults:
     """Until it is told to end, something fails after every so many operations, once the last failure is got over.
 
-    `has_local_files`: their disk can be full.
+    `has_local_files`: their disk can be full. `others`: more faults, by name.
     """
 
     served: Served
@@ -58,6 +58,7 @@ class Faults:
     ended: threading.Event
     every: int
     has_local_files: bool
+    others: Mapping[str, Callable[[], None]] = field(default_factory=dict)
 
     def run(self) -> None:
         try:
@@ -97,6 +98,7 @@ class Faults:
         }
         if self.has_local_files:
             cards["disk full"] = self._fill_disk
+        cards |= self.others
         while True:
             names = list(cards)
             self.random.shuffle(names)

@@ -33,6 +33,8 @@ class Served:
     logs: Path
     settings: Mapping[str, str]
     proxy: Proxy
+    name: str = "server"
+    """As its logs are called."""
     starts: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -46,7 +48,7 @@ class Served:
 
     def start(self) -> None:
         self.starts += 1
-        log = self.logs / f"server-{self.starts}.log"
+        log = self._log
         log.touch()
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--lake", str(self.folder), "--port", "0"],
@@ -72,7 +74,11 @@ class Served:
             raise RuntimeError(f"the server isn't ready after {START_SECONDS} s; it printed:\n{self.last_words()}")
 
     def last_words(self) -> str:
-        return (self.logs / f"server-{self.starts}.log").read_text(errors="replace")[-2000:]
+        return self._log.read_text(errors="replace")[-2000:]
+
+    @property
+    def _log(self) -> Path:
+        return self.logs / f"{self.name}-{self.starts}.log"
 
     def _announced(self, log: Path) -> str:
         """The URI that the server prints."""
@@ -90,8 +96,12 @@ class Served:
         """Those who answer requests; the server itself if it has no workers."""
         assert self.process is not None
         server = psutil.Process(self.process.pid)
-        spawned = [each for each in server.children() if "spawn_main" in " ".join(_command(each))]
+        spawned = spawned_by(server) if self.settings.get("DUCKICELAKE_WORKERS", "1") != "1" else []
         return spawned or [server]
+
+    def upkeep_workers(self) -> list[psutil.Process]:
+        """Those that do tasks of upkeep: processes of whoever answers requests."""
+        return [process for worker in self.workers() for process in spawned_by(worker)]
 
     def postmaster(self) -> psutil.Process:
         return psutil.Process(int((self.folder / "postgres" / "postmaster.pid").read_text().split()[0]))
@@ -130,6 +140,13 @@ def serving(served: Served) -> Iterator[Served]:
         yield served
     finally:
         served.stop()
+
+
+def spawned_by(process: psutil.Process) -> list[psutil.Process]:
+    """The processes that Python has started for a part of its work."""
+    with suppress(psutil.Error):
+        return [child for child in process.children() if "spawn_main" in " ".join(_command(child))]
+    return []
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> bool:

@@ -241,6 +241,13 @@ def test_broken_chain_is_found(breaks: Callable[[dict[str, Any]], object]) -> No
     assert {anomaly.kind for anomaly in judge_chain("t", broken)} == {"broken chain"}
 
 
+def test_chain_whose_first_snapshots_have_expired_is_right_where_they_may() -> None:
+    expired = chain()
+    del expired["snapshots"][0], expired["snapshot-log"][0]
+    assert {anomaly.kind for anomaly in judge_chain("t", expired)} == {"broken chain"}
+    assert list(judge_chain("t", expired, expires=True)) == []
+
+
 @pytest.mark.parametrize("ids", [[0, 1, 3], [1, 2], [0, 0, 1]])
 def test_gap_in_the_ids_is_found(ids: list[int]) -> None:
     assert [anomaly.kind for anomaly in judge_ids(ids)] == ["broken chain"]
