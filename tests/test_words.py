@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,11 @@ BANNED = frozenset(
 PARTICIPLE = re.compile(
     r"_*([a-z]+ed|known|given|found|made|said|seen|shown|written|taken|drawn|chosen|held|kept|sent)"
 )
+COUNTED = re.compile(
+    r" (?:bad |more )?(rows|files|tables|views|jobs|tasks|changes|columns|entries|snapshots|retries|bytes)\b"
+    r"(?!/| of a partition)"
+)
+"""What follows a number in what commands print."""
 NOT_PARTICIPLES = frozenset({"embed", "feed", "need", "seed", "exceed", "proceed", "succeed", "shed", "speed"})
 NOT_GERUNDS = frozenset({"string", "settings", "ping", "name_mapping"})
 """Nouns; a name mapping is Iceberg's own word."""
@@ -181,7 +187,27 @@ def find_docstrings_without_verb() -> Iterator[str]:
                     yield f"{module} {node.name}"
 
 
+def find_counts_without_singular() -> Iterator[str]:
+    """Counts that commands print as plurals, whatever the number: `format_count` says 1 row."""
+    for module, tree in trees().items():
+        if not (module.startswith("cli/") or module.endswith("/commands.py")):
+            continue
+        raised = {id(node) for one in ast.walk(tree) if isinstance(one, ast.Raise) for node in ast.walk(one)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr) and id(node) not in raised:
+                yield from (f"{module}:{node.lineno} {noun}" for noun in counted_nouns(node))
+
+
+def counted_nouns(text: ast.JoinedStr) -> Iterator[str]:
+    for value, following in pairwise(text.values):
+        if isinstance(value, ast.FormattedValue) and isinstance(following, ast.Constant):
+            found = COUNTED.match(str(following.value))
+            if found is not None:
+                yield found[1]
+
+
 RULES = {
+    "count without a singular": find_counts_without_singular,
     "old name": find_old_names,
     "old name of a test": find_old_test_names,
     "old words in docstrings": find_old_docstrings,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from duckicelake.cli.console.command import JsonOption, LakeOption, one_line_errors
-from duckicelake.cli.console.terminal import follow_until_interrupted
+from duckicelake.cli.console.terminal import follow_until_interrupted, format_count
 
 if TYPE_CHECKING:
     from duckicelake.catalog.context.services import Services
@@ -65,7 +65,7 @@ def history(
     """
     from duckicelake.changelog.entries import prune_entries
     from duckicelake.changelog.history import HistoryQuery
-    from duckicelake.cli.console.terminal import format_count, parse_time
+    from duckicelake.cli.console.terminal import parse_time
     from duckicelake.cli.wiring.services import open_lake
     from duckicelake.settings.sources import read_settings
 
@@ -247,7 +247,7 @@ def audit(
     if prune_older_than is not None:
         before = parse_time(prune_older_than)
         with _open_trail(settings) as database:
-            typer.echo(f"{prune_entries(database, before)} entries are gone")
+            typer.echo(f"{format_count(prune_entries(database, before), 'entry')} removed")
         return
     after = None if since is None else parse_time(since)
     wanted = AuditFilter(0, after, principal, resource, operation, result)

@@ -151,10 +151,12 @@ def restore_over_rest(lake: Lake, name: str, to: str, dry_run: bool) -> None:
 
 
 def _describe(done: Restored | RestoreInfo, *, is_dry_run: bool) -> str:
+    from duckicelake.cli.console.terminal import format_count
+
     if not done.changes_anything:
         return f"is what it was at snapshot {done.restored_from}: nothing to do"
-    files = f"{done.files_added} files come and {done.files_removed} go"
-    rows = f"{done.rows_added} rows come and {done.rows_removed} go"
+    files = f"{format_count(done.files_added, 'file')} added and {done.files_removed} removed"
+    rows = f"{format_count(done.rows_added, 'row')} added and {done.rows_removed} removed"
     definition = "; so do schema, partitions or sort order" if done.changes_definition else ""
     what = f"snapshot {done.restored_from}: {files}, {rows}{definition}"
     if is_dry_run:

@@ -186,7 +186,8 @@ def watch(
         return
     done = follower.summary
     counted = f"{format_count(done.rows, 'row')} of {format_count(done.files, 'file')}"
-    typer.echo(f"{counted} are in {table}; {done.quarantined:,} bad rows, {format_count(done.failed, 'bad file')}")
+    bad = f"{format_count(done.quarantined, 'bad row')}, {format_count(done.failed, 'bad file')}"
+    typer.echo(f"loaded into {table}: {counted}; {bad}")
 
 
 def list_loaded_files(
@@ -266,8 +267,8 @@ def _print_plan(plan: LoadPlan) -> None:
 
     print_rows(("column", "type", ""), [(name, type_, describe(name)) for name, type_ in plan.columns.items()])
     made = " (would be created)" if plan.creates else ""
-    read = f"{format_count(plan.files, 'file')}, {plan.bytes:,} bytes, {format_count(plan.rows, 'row')}"
-    typer.echo(f"{plan.table}{made}: {read}, of which {plan.bad:,} are bad")
+    read = f"{format_count(plan.files, 'file')}, {format_count(plan.bytes, 'byte')}, {format_count(plan.rows, 'row')}"
+    typer.echo(f"{plan.table}{made}: {read}; {format_count(plan.bad, 'bad row')}")
 
 
 def _print_summary(summary: LoadSummary) -> None:
@@ -276,7 +277,7 @@ def _print_summary(summary: LoadSummary) -> None:
         return
     rate = summary.rows / summary.seconds if summary.seconds else 0.0
     typer.echo(
-        f"{format_count(summary.rows, 'row')} of {format_count(summary.files, 'file')} are in {summary.table} "
+        f"loaded into {summary.table}: {format_count(summary.rows, 'row')} of {format_count(summary.files, 'file')} "
         f"(run id {summary.run_id}; {summary.seconds:.1f} s, {rate:,.0f} rows/s, {summary.bytes / 1e6:,.1f} MB)"
     )
     if summary.quarantine is not None:

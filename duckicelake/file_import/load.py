@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 from pyiceberg.schema import Schema
 
+from duckicelake.cli.console.terminal import format_count
 from duckicelake.errors import (
     BadInputError,
     BadSourceError,
@@ -187,7 +188,7 @@ class _Load:
         here = {} if table is None else {one.name.lower(): one for one in table.schema().fields}
         given = None if request.schema is None else parse_schema(request.schema)
         known = {one.name.lower(): one.field_type for one in (given.fields if given is not None else here.values())}
-        self._watcher.say(f"finding columns of {len(found):,} files")
+        self._watcher.say(f"finding columns of {format_count(len(found), 'file')}")
         come = join_columns(find_columns(self._duck, group, known) for group in groups)
         columns = choose_columns(request.load, table, come, given, is_text=kind in {"csv", "json"})
         if not columns.fields:

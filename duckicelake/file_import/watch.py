@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 from uuid import uuid4
 
+from duckicelake.cli.console.terminal import format_count
 from duckicelake.client.lake import Lake
 from duckicelake.errors import (
     BadColumnError,
@@ -298,7 +299,7 @@ class FileWatch:
         self.summary.rows += summary.rows
         self.summary.quarantined += summary.quarantined
         self.summary.bytes += summary.bytes
-        self._report(WatchEvent("batch", f"{summary.files:,} files", batch=summary))
+        self._report(WatchEvent("batch", format_count(summary.files, "file"), batch=summary))
         for file in batch.files:
             self._set_aside(file)
 

@@ -9,7 +9,7 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
 from duckicelake.cli.console.command import DATA, JsonOption, make_group
-from duckicelake.cli.console.terminal import parse_age, print_json, print_rows
+from duckicelake.cli.console.terminal import format_count, parse_age, print_json, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +140,7 @@ def _report(view: Any, what: str, *, as_json: bool) -> None:
     if as_json:
         print_json(view)
         return
-    rows = f"{view['rows-written']:,} rows in {view['seconds']:.1f} s"
+    rows = f"{format_count(view['rows-written'], 'row')} in {view['seconds']:.1f} s"
     typer.echo(f"{what}: {view['mode']}, {view['reason']}; {rows}, fresh as of {_format_time(view['fresh-as-of'])}")
 
 

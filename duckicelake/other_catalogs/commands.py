@@ -11,7 +11,7 @@ import typer
 from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.catalog.description import TableArgument
 from duckicelake.cli.console.command import CHANGE, DATA, JsonOption
-from duckicelake.cli.console.terminal import open_progress, print_json, print_rows
+from duckicelake.cli.console.terminal import format_count, open_progress, print_json, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -129,7 +129,9 @@ def register(
     options = parse_options(option or [])
     with open_progress() as progress:
         copied = register_copy(lake, parse_table(name), metadata_location, options, _watch_copy(progress, name))
-    typer.echo(f"registered {name}: a copy of {copied.rows} rows in {copied.files} files")
+    typer.echo(
+        f"registered {name}: a copy of {format_count(copied.rows, 'row')} in {format_count(copied.files, 'file')}"
+    )
 
 
 def unregister(
@@ -175,7 +177,12 @@ def _watch_copy(progress: Progress, name: str) -> CopyProgress:
     task = progress.add_task(called, total=None)
 
     def advance(done: int, files: int, rows: int) -> None:
-        progress.update(task, completed=done, total=files, description=f"{called}: {done}/{files} files, {rows} rows")
+        progress.update(
+            task,
+            completed=done,
+            total=files,
+            description=f"{called}: {done}/{format_count(files, 'file')}, {format_count(rows, 'row')}",
+        )
 
     return advance
 

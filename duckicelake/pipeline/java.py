@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -100,7 +100,7 @@ def iterate_java(iterable: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
-def plan_tasks(scan: Any) -> Iterator[Any]:
+def plan_tasks(scan: Any) -> Generator[Any, None, None]:
     """Yield the tasks of an Iceberg scan, a data file and its deletes each."""
     tasks = scan.planFiles()
     try:

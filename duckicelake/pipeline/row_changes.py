@@ -1,7 +1,7 @@
 """Read the rows that a snapshot changed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -88,9 +88,10 @@ class RowChanges:
         if snapshot_id == self._last[0]:
             return self._last[1]
         found: dict[tuple[str, ...], Any] = {}
-        for task in plan_tasks(self._table.newScan().useSnapshot(snapshot_id)):
-            deletes = sorted(f"{file.location()}@{file.contentOffset()}" for file in task.deletes())
-            found[str(task.file().location()), *deletes] = task
+        with closing(plan_tasks(self._table.newScan().useSnapshot(snapshot_id))) as tasks:
+            for task in tasks:
+                deletes = sorted(f"{file.location()}@{file.contentOffset()}" for file in task.deletes())
+                found[str(task.file().location()), *deletes] = task
         return found
 
     @contextmanager

@@ -13,7 +13,7 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
 from duckicelake.cli.console.command import DATA, JsonOption
-from duckicelake.cli.console.terminal import print_json, print_rows
+from duckicelake.cli.console.terminal import format_count, print_json, print_rows
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
@@ -132,7 +132,7 @@ def _poll(lake: Lake, query_id: str, end: Event) -> None:
         while not end.wait(_POLL_SECONDS):
             query = lake.query(query_id)
             total, done = (None, 0.0) if query.progress is None else (1.0, query.progress)
-            bar.update(task, total=total, completed=done, description=f"{query.rows:,} rows")
+            bar.update(task, total=total, completed=done, description=format_count(query.rows, "row"))
 
 
 def _print(result: QueryResult, *, as_json: bool) -> None:

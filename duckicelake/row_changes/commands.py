@@ -13,7 +13,7 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
 from duckicelake.cli.console.command import DATA
-from duckicelake.cli.console.terminal import follow_until_interrupted
+from duckicelake.cli.console.terminal import follow_until_interrupted, format_count
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
@@ -91,7 +91,7 @@ def print_changes(
         reader = ChangesReader(lake, name, query, opened, opened.find_place())
         reader.read(is_following=follow)
     if sys.stderr.isatty():
-        typer.echo(f"{reader.rows:,} changes", err=True)
+        typer.echo(format_count(reader.rows, "change"), err=True)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import typer
 
 from duckicelake.cli.catalog.connection import complete_names, format_partition, format_time
 from duckicelake.cli.console.command import JsonOption
-from duckicelake.cli.console.terminal import encode_object, print_json, print_rows
+from duckicelake.cli.console.terminal import encode_object, format_count, print_json, print_rows
 
 if TYPE_CHECKING:
     from duckicelake.client.diff import DiffSide, TableDiff
@@ -279,7 +279,7 @@ def _print_diff(found: TableDiff) -> None:
             right=(2, 3, 4),
         )
         if found.unlisted_files:
-            typer.echo(f"{found.unlisted_files:,} more files are not listed: --limit", err=True)
+            typer.echo(f"not listed: {format_count(found.unlisted_files, 'more file')}: --limit", err=True)
 
 
 def _list_definition_changes(found: TableDiff) -> Iterator[tuple[str, str, str]]:

@@ -175,8 +175,11 @@ def page_text(text: str) -> None:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Format a count, as 1 file, 0 files, 1,200 files."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """Format a count, as 1 file, 0 files, 1,200 entries."""
+    if number == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
+    return f"{number:,} {plural}"
 
 
 def read_secret(what: str, *, has_lines: bool = False) -> str:

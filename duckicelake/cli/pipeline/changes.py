@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
 
@@ -70,7 +71,9 @@ def changes(
             send_changes(spark, run.client, request, outlet, run.reporter)
         run.reporter.done()
     if into is None and not run.as_json:
-        run.reporter.say(f"{outlet.counts['changes']:,} changes, up to snapshot {_find_last_snapshot(outlet)}")
+        run.reporter.say(
+            f"{format_count(outlet.counts['changes'], 'change')}, up to snapshot {_find_last_snapshot(outlet)}"
+        )
         return None
     return {"table": str(request), "upto": _find_last_snapshot(outlet), **outlet.counts}
 

@@ -21,6 +21,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from duckicelake.cli.console.terminal import format_count
 from duckicelake.pipeline.progress import Reporter, SilentReporter, TaskProgress
 
 _SECONDS_BETWEEN_LINES: Final = 10.0
@@ -141,9 +142,8 @@ class LineDisplay:
     def tasks(self, tasks: TaskProgress | None) -> None:
         if tasks is not None:
             far = f"{self._done_so_far()}, " if self._what and self._total is not None else ""
-            self._say_rarely(
-                f"{self._what or 'Spark'}: {far}{tasks.done:,} of {tasks.total:,} tasks, {_describe_reads(tasks)}"
-            )
+            counted = f"{tasks.done:,} of {format_count(tasks.total, 'task')}"
+            self._say_rarely(f"{self._what or 'Spark'}: {far}{counted}, {_describe_reads(tasks)}")
 
     def _done_so_far(self) -> str:
         of = "" if self._total is None else f" of {self._total:,}"
@@ -156,4 +156,4 @@ class LineDisplay:
 
 
 def _describe_reads(tasks: TaskProgress) -> str:
-    return f"{tasks.rows:,} rows and {decimal(tasks.bytes)} read"
+    return f"{format_count(tasks.rows, 'row')} and {decimal(tasks.bytes)} read"

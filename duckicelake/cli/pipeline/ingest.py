@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import typer
 
+from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.pipeline.app import SourceOption, command, list_packages, parse_properties
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
 
@@ -66,7 +67,9 @@ def import_(
     elif result.views:
         typer.echo(f"Views aren't imported, as their SQL is about the other catalog: {', '.join(result.views)}")
     if result.failed:
-        typer.echo(f"duckicelake: {result.failed} of {len(result.tables)} tables weren't imported", err=True)
+        typer.echo(
+            f"duckicelake: {result.failed} of {format_count(len(result.tables), 'table')} not imported", err=True
+        )
         raise typer.Exit(FAILED_EXIT_CODE)
     return None
 

@@ -159,7 +159,9 @@ def _print_plan(run: PipelineRun, planned: Plan) -> None:
         return
     for job in planned.jobs:
         typer.echo(job)
-    typer.echo(f"{len(planned.jobs)} jobs; this was a dry run" if planned.jobs else _NOTHING_TO_DO)
+    typer.echo(
+        f"{terminal.format_count(len(planned.jobs), 'job')}; this was a dry run" if planned.jobs else _NOTHING_TO_DO
+    )
 
 
 def _count_results(done: tuple[FinishedJob, ...]) -> dict[str, int]:

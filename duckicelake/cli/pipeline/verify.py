@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.pipeline.app import (
     DIFFERENT_EXIT_CODE,
     AttachOption,
@@ -64,10 +65,11 @@ def verify(
 
 def _build_lines(wanted: Comparison, result: VerifyResult) -> Sequence[str]:
     rows, sums = result.rows, result.checksums
-    counted = f"{rows[0]:,} rows" if rows[0] == rows[1] else f"{rows[0]:,} and {rows[1]:,} rows"
+    counted = format_count(rows[1], "row") if rows[0] == rows[1] else f"{rows[0]:,} and {format_count(rows[1], 'row')}"
     checked = sums[0] if sums[0] == sums[1] else f"{sums[0]} and {sums[1]}"
     verdict = "are the same" if result.equal else "differ"
-    lines = [f"{wanted.left} and {wanted.right} {verdict}: {counted}, {len(result.compared)} columns, {checked}"]
+    columns = format_count(len(result.compared), "column")
+    lines = [f"{wanted.left} and {wanted.right} {verdict}: {counted}, {columns}, {checked}"]
     if not result.equal and not result.differences and rows[0] == rows[1]:
         lines.append("each column has the same values, but in other rows")
     return (
@@ -84,7 +86,7 @@ def _describe_column(found: ColumnDifference) -> str:
 
 
 def _describe_sum(column: ColumnSum) -> str:
-    return f"{column.values:,} values, {column.checksum}"
+    return f"{format_count(column.values, 'value')}, {column.checksum}"
 
 
 def _describe_row(found: RowDifference) -> str:

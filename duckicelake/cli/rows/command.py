@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args
 import typer
 
 from duckicelake.cli.catalog.connection import suggest_names
-from duckicelake.cli.console.terminal import print_json
+from duckicelake.cli.console.terminal import format_count, print_json
 from duckicelake.cli.pipeline.app import INTERRUPTED_EXIT_CODE
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def copy_rows(rows: Iterator[tuple[Any, int]], writer: Writer, size: int | None)
 def locate_error(stopped: RowsNotWrittenError, places: SourceLines) -> str:
     """Describe the error with files and lines in place of row numbers."""
     text = _BAD_ROW_PATTERN.sub(lambda match: places.of(stopped.first + int(match[1])), str(stopped))
-    return f"{text}; {stopped.first:,} rows before that are in the table"
+    return f"{text}; written before it: {format_count(stopped.first, 'row')}"
 
 
 def load_column_types(connection: Connection, table: str) -> Mapping[str, Any]:

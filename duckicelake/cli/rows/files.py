@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from duckicelake.cli.console.terminal import format_count
 from duckicelake.client.stream import Progress as Written
 from duckicelake.client.writer import Writer
 from duckicelake.errors import BadSourceError
@@ -237,10 +238,10 @@ class RowsColumn(ProgressColumn):
 
 def describe_progress(progress: Written, seconds: float) -> str:
     """Describe the progress after some seconds in one line."""
-    parts = [f"{progress.written:,} rows", f"{progress.written / max(seconds, 1e-3):,.0f} rows/s"]
+    parts = [format_count(progress.written, "row"), f"{progress.written / max(seconds, 1e-3):,.0f} rows/s"]
     if progress.skipped:
         parts.append(f"{progress.skipped:,} skipped")
-    parts.append(f"{progress.retries:,} retries")
+    parts.append(format_count(progress.retries, "retry"))
     if progress.trouble:
         parts.append(f"waiting: {progress.trouble}")
     return ", ".join(parts)

@@ -33,7 +33,7 @@ def test_restore_clone_and_expire_show_what_they_do(lake: Path) -> None:
             return done.returncode, done.stdout, done.stderr
 
         dry = answer("restore", "ns.t", "--to", str(snapshots[0]), "--dry-run", command=run)
-        what = f"snapshot {snapshots[0]}: 0 files come and 1 go, 0 rows come and 1 go"
+        what = f"snapshot {snapshots[0]}: 0 files added and 1 removed, 0 rows added and 1 removed"
         assert dry == (0, f"ns.t: would be restored to {what}; this was a dry run\n", "")
         code, out, _ = answer("restore", "ns.t", "--to", str(snapshots[0]))
         assert (code, out.partition(": ")[0]) == (0, "ns.t")

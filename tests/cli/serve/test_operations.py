@@ -147,7 +147,7 @@ def test_audit_lists_filters_and_forgets(lake: Path) -> None:
     assert "\x1b" not in listed.stdout
     (entry,) = map(json.loads, as_json.stdout.splitlines())
     assert (entry["operation"], entry["resource"], entry["snapshot_id"]) == ("create_namespace", "ns", 1)
-    assert gone.stdout == "2 entries are gone\n"
+    assert gone.stdout == "2 entries removed\n"
 
 
 def test_moments_are_ages_or_times() -> None:
