@@ -22,6 +22,7 @@ from duckicelake.errors import (
 from duckicelake.lake.side_tables import storage_profiles
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.storage_profiles import (
+    EncryptionMode,
     ProfileRow,
     ProfileSpec,
     VendingMode,
@@ -34,6 +35,7 @@ from duckicelake.storage.policy import BUCKET_SCHEMES, canonicalize
 StorageProfile = ProfileRow
 StorageProfileSpec = ProfileSpec
 StorageVending = VendingMode
+StorageEncryption = EncryptionMode
 _NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 _NO_KEYS: Final = "set DUCKICELAKE_SECRET_KEYS, by which the keys of storage profiles are encrypted"
 
@@ -195,6 +197,10 @@ def _check_spec(spec: ProfileSpec) -> None:
         _check_elsewhere(spec, scheme)
     if spec.vending == "sts" and scheme == "s3" and not (spec.role_arn or spec.endpoint or spec.sts_endpoint):
         raise InvalidRequestError("vending is sts, and Amazon's STS needs a role: give role-arn")
+    if spec.sse == "s3" and spec.kms_key is not None:
+        raise InvalidRequestError("sse is s3, whose keys are the store's own: leave out kms-key, or give sse=kms")
+    if spec.bucket_key is not None and spec.sse != "kms":
+        raise InvalidRequestError("bucket-key is for sse=kms: give that, or leave out bucket-key")
 
 
 def _check_elsewhere(spec: ProfileSpec, scheme: str) -> None:
@@ -204,6 +210,10 @@ def _check_elsewhere(spec: ProfileSpec, scheme: str) -> None:
         "path-style": spec.path_style or None,
         "role-arn": spec.role_arn,
         "external-id": spec.external_id,
+        "sse": spec.sse,
+        "kms-key": spec.kms_key,
+        "bucket-key": spec.bucket_key,
+        "requester-pays": spec.requester_pays or None,
         "vending": None if spec.vending == "none" else spec.vending,
     }
     wrong = [f"{name}={value}" for name, value in given.items() if value is not None]

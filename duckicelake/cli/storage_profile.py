@@ -53,6 +53,14 @@ def create(
     ] = None,
     role_arn: Annotated[str | None, typer.Option(help="Role for the keys of clients.")] = None,
     external_id: Annotated[str | None, typer.Option(help="External id of that role.")] = None,
+    sse: Annotated[
+        Literal["s3", "kms", "dsse-kms"] | None, typer.Option(help="Encryption of files (default: the bucket's).")
+    ] = None,
+    kms_key: Annotated[str | None, typer.Option(help="ARN of the key of KMS, which clients may use, too.")] = None,
+    bucket_key: Annotated[
+        bool | None, typer.Option("--bucket-key/--no-bucket-key", help="Spare calls of KMS (default: the bucket's).")
+    ] = None,
+    requester_pays: Annotated[bool, typer.Option("--requester-pays", help="Accept the costs of requests.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Create a storage profile, which warehouses name. Its key is encrypted in Postgres and never shown again."""
@@ -76,6 +84,10 @@ def create(
         "vending": vending,
         "role_arn": role_arn,
         "external_id": external_id,
+        "sse": sse,
+        "kms_key": kms_key,
+        "bucket_key": bucket_key,
+        "requester_pays": requester_pays,
     }
     print_facts(list_facts(server.create_profile(options, keys)), as_json=as_json)
 

@@ -81,6 +81,10 @@ class ProfileInfo:
     vending: str | None
     role_arn: str | None
     external_id: str | None
+    sse: str | None
+    kms_key: str | None
+    bucket_key: bool | None
+    requester_pays: bool
     credentials: Literal["ambient", "key"]
     encrypted_by: str | None
     created: datetime

@@ -165,6 +165,7 @@ def _build_options(services: Services, keys: StoreKeys, bucket: str) -> Mapping[
         "SECRET": keys.secret_access_key,
         "SESSION_TOKEN": keys.session_token or "",
         "REGION": region,
+        "REQUESTER_PAYS": str(amazon.options.is_payer).lower(),
         **_split_address(address, bucket),
     }
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def check_combinations(settings: "Settings") -> None:
     """Raise ValueError for the first settings that contradict each other, or lack others."""
-    for check in (_check_database, _check_logins, _check_s3_keys, _check_azure_keys, _check_tls, _check_vending):
+    for check in _CHECKS:
         check(settings)
 
 
@@ -63,6 +63,15 @@ def _check_s3_keys(settings: "Settings") -> None:
         raise ValueError(message)
 
 
+def _check_encryption(settings: "Settings") -> None:
+    if settings.s3_sse == "s3" and settings.s3_kms_key is not None:
+        message = "s3_sse is s3, whose keys are the store's own: unset s3_kms_key, or set s3_sse to kms"
+        raise ValueError(message)
+    if settings.s3_bucket_key is not None and settings.s3_sse != "kms":
+        message = "s3_bucket_key is for s3_sse=kms: set that, or unset s3_bucket_key"
+        raise ValueError(message)
+
+
 def _check_azure_keys(settings: "Settings") -> None:
     application = (settings.azure_tenant_id, settings.azure_client_id)
     proofs = [proof for proof in (settings.azure_client_secret, settings.azure_token_file) if proof is not None]
@@ -102,3 +111,9 @@ def _check_vending(settings: "Settings") -> None:
     if settings.s3_vending == "sts" and not (settings.s3_role_arn or settings.s3_endpoint or settings.s3_sts_endpoint):
         message = "s3_vending is sts, and Amazon's STS needs a role: set s3_role_arn"
         raise ValueError(message)
+
+
+_CHECKS = (
+    *(_check_database, _check_logins, _check_s3_keys, _check_encryption),
+    *(_check_azure_keys, _check_tls, _check_vending),
+)

@@ -270,8 +270,17 @@ class Settings(BaseSettings):
         default=None, description="external id that the role's trust policy requires, if any"
     )
     s3_vending_seconds: int = Field(default=3600, ge=900, le=43200, description="seconds that clients' keys are valid")
+    s3_sse: Literal["s3", "kms", "dsse-kms"] | None = Field(
+        default=None, description="encryption that is asked for with each file; none: as the bucket says"
+    )
     s3_kms_key: str | None = Field(
-        default=None, description="ARN of the KMS key that clients' keys may use; none: no key"
+        default=None, description="ARN of the KMS key, which clients' keys may use, too; none: no key"
+    )
+    s3_bucket_key: bool | None = Field(
+        default=None, description="ask for a key of the bucket, which spares calls of KMS; none: as the bucket says"
+    )
+    s3_requester_pays: bool = Field(
+        default=False, description="accept the costs of requests to buckets whose owner doesn't"
     )
     s3_static_access_key_id: str | None = Field(default=None, description="key that clients get with s3_vending=static")
     s3_static_secret_access_key: SecretStr | None = Field(default=None, description="that key's secret")

@@ -31,7 +31,7 @@ _BUSY_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
 _ANSWER_PATTERN: Final = re.compile(
     r"Error performing (?P<method>\S+) \S+ in \S+ +- (?:"
     r"Server returned non-2xx status code: (?P<status>\d{3})[^:\n]*:"
-    r"(?: <(?:(?!\nDebug source:).)*?<Code>(?P<code>[A-Za-z0-9.]+)</Code>)?"
+    r"(?: <(?:(?!\nDebug source:).)*?<Code>(?P<code>[A-Za-z0-9.:]+)</Code>)?"
     r"(?:(?:(?!\nDebug source:).)*?<Region>(?P<region>[a-z0-9-]+)</Region>)?"
     r"|(?P<redirect>Received redirect without LOCATION))",
     re.DOTALL,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.extras import DeferredModule
@@ -20,7 +20,7 @@ from duckicelake.storage.bucket_store import BucketStore, parse_bucket_location
 from duckicelake.storage.connections import USER_AGENT, ConnectionLimits
 from duckicelake.storage.failed_requests import RequestFailedError
 from duckicelake.storage.protocol import StoredFile
-from duckicelake.storage.s3_buckets import Buckets
+from duckicelake.storage.s3_buckets import PAYER_HEADER, Buckets, ServerSideEncryption
 from duckicelake.storage.s3_errors import translate_s3_errors, translate_settings_errors
 from duckicelake.storage.s3_requests import DEFAULT_REGION
 
@@ -57,6 +57,8 @@ class S3Options:
         max_attempts: attempts of one request, the first one included.
         proxy: URL of the proxy for all requests; None: straight, or by that of the environment.
         has_own_endpoints: no endpoint is taken from the environment or a file of the machine, which are the operator's.
+        encryption: of the objects that the server writes; None: as the environment or the bucket says.
+        is_payer: whether the server pays for its requests, where the owner of the bucket doesn't.
 
     """
 
@@ -73,6 +75,8 @@ class S3Options:
     max_connections: int = 64
     proxy: str | None = field(default=None, repr=False)
     has_own_endpoints: bool = False
+    encryption: ServerSideEncryption | None = None
+    is_payer: bool = False
 
     def session(self) -> boto3.Session:
         """Open a boto3 session. Raises InvalidSettingsError without credentials, or for an unknown profile."""
@@ -128,6 +132,10 @@ class S3Options:
         return session.region_name or DEFAULT_REGION
 
 
+def _accept_costs(params: dict[str, Any], **_: object) -> None:
+    params["headers"][PAYER_HEADER] = "requester"
+
+
 def parse_s3_location(location: str) -> tuple[str, str]:
     """Parse a location into (bucket, key). Raises InvalidRequestError unless it names a file in S3."""
     return parse_bucket_location(location, S3Store.scheme)
@@ -149,7 +157,16 @@ class S3Store(BucketStore):
         credentials = self._session.get_credentials()
         assert credentials is not None
         limits = ConnectionLimits(options.connect_timeout, options.read_timeout, options.max_connections)
-        self._buckets = Buckets(self._open_client, credentials, region, limits, options.certificates(), options.proxy)
+        self._buckets = Buckets(
+            self._open_client,
+            credentials,
+            region,
+            limits,
+            options.certificates(),
+            options.proxy,
+            options.encryption,
+            is_payer=options.is_payer,
+        )
 
     def find_address(self, bucket: str) -> tuple[str, str]:
         """Return (the URL of a bucket's objects, the region to sign for), for another client of the same store."""
@@ -159,9 +176,12 @@ class S3Store(BucketStore):
         """Return boto3's client of a region."""
         if region not in self._clients:
             with translate_settings_errors():
-                self._clients[region] = self._session.client(
+                client = self._session.client(
                     "s3", endpoint_url=self.options.endpoint, region_name=region, config=self.options.config()
                 )
+            if self.options.is_payer:  # not every operation has boto3's parameter for it
+                client.meta.events.register("before-call.s3", _accept_costs)
+            self._clients[region] = client
         return self._clients[region]
 
     def open_bucket(self, bucket: str, sent_bytes: int = 0) -> ObstoreBucket:

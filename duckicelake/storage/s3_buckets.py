@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from duckicelake.extras import DeferredModule
 from duckicelake.storage.connections import ConnectionLimits, OpenStores
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from botocore import exceptions as boto_errors
     from botocore.credentials import Credentials
     from obstore import store as obstore_stores
-    from obstore.store import S3Credential
+    from obstore.store import S3Config, S3Credential
     from types_boto3_s3 import S3Client
 else:
     boto_errors, obstore_stores = DeferredModule("botocore.exceptions"), DeferredModule("obstore.store")
@@ -24,6 +25,43 @@ _EXPRESS_SUFFIX: Final = "--x-s3"
 _MAX_REGIONS: Final = 256
 _KEY_LIFETIME: Final = timedelta(minutes=6)
 """obstore renews keys five minutes before they expire, so once a minute here. boto3's keys hold ten at least."""
+
+
+PAYER_HEADER: Final = "x-amz-request-payer"
+"""Header by which a request's sender accepts its costs, whose value is `requester`."""
+KMS_KEY_HEADER: Final = "x-amz-server-side-encryption-aws-kms-key-id"
+EncryptionType = Literal["s3", "kms", "dsse-kms"]
+_ALGORITHMS: Final[Mapping[EncryptionType, str]] = {"s3": "AES256", "kms": "aws:kms", "dsse-kms": "aws:kms:dsse"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSideEncryption:
+    """How the store encrypts the objects that are written.
+
+    Attributes:
+        type: in the words of Iceberg's `s3.sse.type`.
+        key: ARN or id of the key of KMS; None: the store's default key.
+        has_bucket_key: whether one key of the bucket spares calls of KMS; None: as the bucket says.
+
+    """
+
+    type: EncryptionType
+    key: str | None = None
+    has_bucket_key: bool | None = None
+
+    def build_store_options(self) -> S3Config:
+        """Build the options of obstore's store."""
+        options: S3Config = {"server_side_encryption": _ALGORITHMS[self.type]}
+        if self.key is not None:
+            options["sse_kms_key_id"] = self.key
+        if self.has_bucket_key is not None:
+            options["sse_bucket_key_enabled"] = self.has_bucket_key
+        return options
+
+    def list_client_properties(self) -> Mapping[str, str]:
+        """Return the properties by which Iceberg's clients do the same: Java and Rust, then PyIceberg with fsspec."""
+        properties = {"s3.sse.type": self.type, "s3.server-side-encryption": _ALGORITHMS[self.type]}
+        return properties if self.key is None else {**properties, "s3.sse.key": self.key, "s3.sse-kms-key-id": self.key}
 
 
 class Buckets:
@@ -37,6 +75,9 @@ class Buckets:
         limits: ConnectionLimits,
         certificates: str | None,
         proxy: str | None = None,
+        encryption: ServerSideEncryption | None = None,
+        *,
+        is_payer: bool = False,
     ) -> None:
         """Remember how to open stores; nothing is opened yet.
 
@@ -47,11 +88,15 @@ class Buckets:
             limits: of connections.
             certificates: file or folder with certificate authorities; None: those of botocore.
             proxy: URL of the proxy for all requests; None: as the environment says.
+            encryption: of what is written; None: as the environment or the bucket says.
+            is_payer: whether the server pays for its requests, where the owner of the bucket doesn't.
 
         """
         self._open_client = open_client
         self._credentials, self._region, self._limits = credentials, region, limits
         self._certificates, self._proxy = certificates, proxy
+        self._encryption: S3Config = {} if encryption is None else encryption.build_store_options()
+        self._is_payer = is_payer
         self._stores = OpenStores(self._open)
         self._regions: dict[str, str] = {}
         self._lock = Lock()
@@ -103,7 +148,7 @@ class Buckets:
             credential_provider=self._keys,
             skip_signature=False,
             unsigned_payload=False,
-            request_payer=False,
+            request_payer=self._is_payer,
             s3_express=bucket.endswith(_EXPRESS_SUFFIX),
             conditional_put="etag",
             disable_bulk_delete=True,  # some stores don't have it, and it answers 200 for a refused key
@@ -111,6 +156,7 @@ class Buckets:
                 read_seconds, self._certificates, self._proxy, is_secure=address.startswith("https:")
             ),
             retry_config={"max_retries": 0},
+            config=self._encryption,
         )
 
     def _keys(self) -> S3Credential:

@@ -36,6 +36,9 @@ _BAD_NAME_CODES: Final = frozenset(
         "XMinioParentIsObject",
     }
 )
+_KEY_CODES: Final = ("KMS.", "kms:")
+"""Of Amazon's and of MinIO's key management."""
+_KEY_ADVICE: Final = "correct DUCKICELAKE_S3_KMS_KEY, enable that key, and let the server's key of the store use it"
 _ADVICE: Final = {
     "AccessDenied": "let the server's key get, put, delete and list objects there",
     "ExpiredToken": "its session token has expired: set a new one",
@@ -110,6 +113,8 @@ def _translate_answer(
         bucket = location.partition("://")[2].partition("/")[0]
         kind = FileMissingError if is_object else UnavailableError
         return kind(f"{location}: the bucket {bucket} doesn't exist: make it, or name another")
+    if code.startswith(_KEY_CODES):
+        return StoreDeniedError(f"{location}: the store can't encrypt or decrypt it ({code}): {_KEY_ADVICE}")
     if status == 404:
         return FileMissingError(f"{location} doesn't exist")
     if code in _ADVICE or status in {401, 403}:

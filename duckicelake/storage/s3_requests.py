@@ -65,6 +65,7 @@ _ALLOWED_HEADERS: Final = frozenset(
         "x-amz-mp-object-size",
         "x-amz-sdk-checksum-algorithm",
         "x-amz-server-side-encryption",
+        "x-amz-server-side-encryption-aws-kms-key-id",
         "x-amz-storage-class",
         "x-amz-te",
         "x-amz-trailer",

@@ -21,6 +21,7 @@ WRITE_ACTIONS: Final = (
     "s3:ListMultipartUploadParts",
 )
 """Clients delete what they wrote for a commit that failed, and the files of snapshots that they expire."""
+_ARN_START: Final = "arn:"
 KMS_ACTIONS: Final = ("kms:Decrypt", "kms:GenerateDataKey")
 """What reads and writes of objects ask of the key that encrypts them; uploads in parts need both."""
 
@@ -59,6 +60,7 @@ def build_session_policy(folders: Iterable[StoreFolder], *, partition: str = "aw
     """Build the policy as compact ASCII JSON.
 
     partition: the first word after `arn:` of the cloud's names. kms_key: ARN of the key that encrypts the objects.
+    MinIO's keys have names only, and whoever may write an object may use them.
     """
     given = tuple(folders)
     written = [folder for folder in given if folder.is_writable]
@@ -67,7 +69,7 @@ def build_session_policy(folders: Iterable[StoreFolder], *, partition: str = "aw
         *([_allow_objects(WRITE_ACTIONS, written, partition)] if written else []),
         *([_allow_objects(READ_ACTIONS, read, partition)] if read else []),
         *(_allow_listing(bucket, given, partition) for bucket in sorted({folder.bucket for folder in given})),
-        *([] if kms_key is None else [{"Effect": "Allow", "Action": list(KMS_ACTIONS), "Resource": kms_key}]),
+        *([_allow_key(kms_key)] if kms_key is not None and kms_key.startswith(_ARN_START) else []),
     ]
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
 
@@ -79,6 +81,10 @@ def _build_scope(folders: tuple[StoreFolder, ...], partition: str, kms_key: str 
 def _allow_objects(actions: Sequence[str], folders: Sequence[StoreFolder], partition: str) -> dict[str, object]:
     resources = sorted({f"arn:{partition}:s3:::{folder.bucket}/{folder.key}*" for folder in folders})
     return {"Effect": "Allow", "Action": _unwrap_single(actions), "Resource": _unwrap_single(resources)}
+
+
+def _allow_key(arn: str) -> dict[str, object]:
+    return {"Effect": "Allow", "Action": list(KMS_ACTIONS), "Resource": arn}
 
 
 def _allow_listing(bucket: str, folders: Iterable[StoreFolder], partition: str) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from duckicelake.errors import ForbiddenError, UnavailableError
 from duckicelake.extras import DeferredModule
 from duckicelake.storage.policy import StoreFolder
+from duckicelake.storage.s3_buckets import KMS_KEY_HEADER, PAYER_HEADER, ServerSideEncryption
 from duckicelake.storage.s3_requests import CheckedRequest, ObjectAccess, SignatureRequest, check_request
 from duckicelake.storage.sts_vendor import S3Keys
 from duckicelake.storage.vendor import FolderKeys, VendedKeys, Vendor
@@ -52,6 +53,8 @@ class Signer:
     Attributes:
         endpoint: the store's address for clients; None is AWS.
         is_path_style: the store knows buckets in paths only.
+        encryption: the only one by a key of KMS that clients may ask for.
+        is_payer: whether the signed requests accept their costs.
 
     """
 
@@ -59,6 +62,8 @@ class Signer:
     region: str
     endpoint: str | None
     is_path_style: bool = False
+    encryption: ServerSideEncryption | None = None
+    is_payer: bool = False
 
     def sign(self, asked: SignatureRequest, holder: str, folders: Sequence[StoreFolder]) -> SignedRequest:
         """Sign a request that the folders allow. Raises ForbiddenError, InvalidRequestError, UnavailableError."""
@@ -74,10 +79,16 @@ class Signer:
 
     def check(self, asked: SignatureRequest) -> CheckedRequest:
         """Check what the request would do. Raises ForbiddenError, InvalidRequestError."""
-        return check_request(asked, self.endpoint, is_path_style=self.is_path_style)
+        examined = check_request(asked, self.endpoint, is_path_style=self.is_path_style)
+        key = examined.headers.get(KMS_KEY_HEADER)
+        if key is not None and (self.encryption is None or key != self.encryption.key):
+            raise ForbiddenError(f"{KMS_KEY_HEADER} {key!r} isn't signed: it names another key than this lake's")
+        return examined
 
     def _sign_checked(self, examined: CheckedRequest, keys: S3Keys) -> SignedRequest:
         request = boto_requests.AWSRequest(method=examined.method, url=examined.uri, headers=dict(examined.headers))
+        if self.is_payer:
+            request.headers[PAYER_HEADER] = "requester"
         _build_auth(keys, self.region, examined.payload).add_auth(request)
         added = {name: value for name, value in request.headers.items() if name.lower() not in examined.headers}
         return SignedRequest(examined.uri, added, examined.is_reading)

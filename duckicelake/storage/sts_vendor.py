@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 else:
     boto_errors = DeferredModule("botocore.exceptions")
 
+REQUESTER_PAYS: Final = "s3.requester-pays"
+"""Property that says whether clients must pay for their requests. No client of Iceberg reads it yet."""
 _SESSION_NAME_PATTERN: Final = re.compile(r"[^\w+=,.@-]", re.ASCII)
 _TOO_LARGE_CODE: Final = "PackedPolicyTooLarge"
 
@@ -63,6 +65,8 @@ class S3Keys:
             "ENDPOINT": endpoint.netloc,
             "URL_STYLE": "path" if client.get("s3.path-style-access") == "true" else None,
             "USE_SSL": "false" if endpoint.scheme == "http" else None,
+            "KMS_KEY_ID": client.get("s3.sse.key"),
+            "REQUESTER_PAYS": client.get(REQUESTER_PAYS),
         }
         return {name: value for name, value in options.items() if value}
 

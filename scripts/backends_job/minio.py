@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -24,6 +26,8 @@ PACKAGE = "github.com/minio/minio"
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 REGION = "us-east-1"
 BUCKET = "lake"
+KMS_KEY = "lake-key"
+"""The name of the only key of its KMS, which encrypts what asks for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class MinioServer(Server):
             "MINIO_SITE_REGION": REGION,
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
+            "MINIO_KMS_SECRET_KEY": f"{KMS_KEY}:{b64encode(sha256(state.password.encode()).digest()).decode()}",
         }
 
     def is_ready(self, state: State) -> bool:

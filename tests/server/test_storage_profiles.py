@@ -30,7 +30,7 @@ from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
 from duckicelake.storage.registry import find_bucket_store
 from duckicelake.storage.s3 import S3Store
-from scripts.backends_job.minio import Minio, create_bucket
+from scripts.backends_job.minio import KMS_KEY, Minio, create_bucket
 from tests.server.routes.test_idempotency import uuid7
 from tests.server.test_warehouses import ROWS, Site
 from tests.support.backends import Bucket
@@ -138,6 +138,28 @@ def test_keys_of_each_warehouse_reach_its_own_bucket_alone(profiles: Profiles, m
             with pytest.raises(ClientError, match="AccessDenied"):
                 client.list_objects_v2(Bucket=bucket, Prefix=key)
         client.close()
+
+
+def test_warehouse_of_a_profile_encrypts_with_its_key_and_clients_learn_of_it(profiles: Profiles, minio: Minio) -> None:
+    encryption = {"sse": "kms", "kms-key": KMS_KEY, "bucket-key": True}
+    http, body = profiles.site.http, profiles.body("east")
+    for wrong in ({"kms-key": "k", "sse": "s3"}, {"bucket-key": True}):
+        refused = http.post("/management/v1/storage-profiles", json=body | wrong)
+        assert (refused.status_code, "give" in refused.text) == (400, True), refused.text
+    made = http.post("/management/v1/storage-profiles", json=body | encryption | {"requester-pays": True})
+    assert {**made.json(), **encryption, "requester-pays": True} == made.json()
+    http.post("/management/v1/warehouses", json={"name": "east", "storage-profile": "east"}).raise_for_status()
+    io = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
+    with RestCatalog("east", uri=str(http.base_url), warehouse="east", **io) as catalog:
+        catalog.create_namespace("ns")
+        catalog.create_table("ns.t", schema=ROWS.schema).append(ROWS)
+        assert catalog.load_table("ns.t").scan().to_arrow().num_rows == ROWS.num_rows
+    bucket = profiles.buckets["east"].name
+    with closing(minio.client()) as client:
+        keys = [one["Key"] for one in client.list_objects_v2(Bucket=bucket)["Contents"]]
+        heads = {key: client.head_object(Bucket=bucket, Key=key) for key in keys}
+    assert {key.rpartition(".")[2] for key in keys} >= {"parquet", "avro", "json"}
+    assert {one.get("SSEKMSKeyId", "none").rpartition(":")[2] for one in heads.values()} == {KMS_KEY}, heads
 
 
 def test_pyiceberg_writes_both_and_rows_are_flushed_there(profiles: Profiles, minio: Minio) -> None:

@@ -1,5 +1,6 @@
 """Lines to paste into Spark, PyIceberg and DuckDB."""
 
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from duckicelake.lake.ducklake.database import quote_literal
@@ -66,12 +67,20 @@ def _build_token_uri(uri: str) -> str:
     return f"{uri}/v1/oauth/tokens"
 
 
+def _list_s3_options(settings: Settings) -> Iterator[str]:
+    if settings.s3_sse in {"kms", "dsse-kms"} and settings.s3_kms_key is not None:
+        yield f"KMS_KEY_ID {quote_literal(settings.s3_kms_key)}"
+    if settings.s3_requester_pays:
+        yield "REQUESTER_PAYS true"
+
+
 def build_lake_secret(settings: Settings, data_path: str) -> str:
     """Build the statement by which DuckDB reads the files; empty if they are local."""
     scheme = canonicalize(data_path).partition("://")[0]
     if scheme == "s3":
         endpoint, region = settings.s3_public_endpoint or settings.s3_endpoint, settings.s3_region or DEFAULT_REGION
-        return build_duckdb_secret(data_path, endpoint, region, settings.s3_path_style)
+        secret = build_duckdb_secret(data_path, endpoint, region, settings.s3_path_style)
+        return secret.removesuffix(")") + "".join(f", {option}" for option in _list_s3_options(settings)) + ")"
     scope = quote_literal("/".join(data_path.split("/")[:3]))
     if scheme == "gs":
         return f"CREATE SECRET (TYPE gcs, KEY_ID '<key>', SECRET '<secret>', SCOPE {scope})"

@@ -87,6 +87,10 @@ def _list_s3(spec: StorageProfileSpec, keys: ProfileKeys | None) -> dict[str, An
         "s3_vending": spec.vending,
         "s3_role_arn": spec.role_arn,
         "s3_external_id": spec.external_id,
+        "s3_sse": spec.sse,
+        "s3_kms_key": spec.kms_key,
+        "s3_bucket_key": spec.bucket_key,
+        "s3_requester_pays": spec.requester_pays,
         "s3_static_access_key_id": None,
         "s3_static_secret_access_key": None,
     }

@@ -16,7 +16,7 @@ from duckicelake.storage.probe import obeys_unsigned_headers
 from duckicelake.storage.registry import StoreOptions
 from duckicelake.storage.s3 import S3Options, S3Store
 from duckicelake.storage.signer import ServerKeys, Signer, read_server_keys
-from duckicelake.storage.sts_vendor import S3Keys, StaticVendor, StsRole, StsVendor, open_sts_client
+from duckicelake.storage.sts_vendor import REQUESTER_PAYS, S3Keys, StaticVendor, StsRole, StsVendor, open_sts_client
 from duckicelake.storage.vendor import SchemeVendor, Vendor
 
 if TYPE_CHECKING:
@@ -48,9 +48,18 @@ def _build_s3_access(settings: Settings, options: StoreOptions) -> StorageAccess
         client["s3.endpoint"] = f"{endpoint}/"  # ClickHouse finds no metadata without the slash
     if settings.s3_path_style:
         client["s3.path-style-access"] = "true"
+    if options.s3.encryption is not None:
+        client |= options.s3.encryption.list_client_properties()
+    if options.s3.is_payer:
+        client[REQUESTER_PAYS] = "true"
     vendor, signing = build_vendors(settings, options.s3, session, options.clock)
-    signer = None if signing is None else Signer(signing, region, endpoint, settings.s3_path_style)
+    signer = None if signing is None else _build_signer(signing, region, settings, options.s3)
     return StorageAccess(client, vendor, signer)
+
+
+def _build_signer(vendor: Vendor, region: str, settings: Settings, options: S3Options) -> Signer:
+    endpoint = settings.s3_public_endpoint or settings.s3_endpoint
+    return Signer(vendor, region, endpoint, settings.s3_path_style, options.encryption, options.is_payer)
 
 
 def check_signing(access: StorageAccess, store: S3Store | None) -> None:

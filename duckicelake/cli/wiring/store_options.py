@@ -11,6 +11,7 @@ from duckicelake.storage.connections import ConnectionLimits
 from duckicelake.storage.gcs import GcsOptions, ServiceAccountKey
 from duckicelake.storage.registry import StoreOptions
 from duckicelake.storage.s3 import S3Options
+from duckicelake.storage.s3_buckets import ServerSideEncryption
 
 
 def build_store_options(settings: Settings, proxy: str | None = None) -> StoreOptions:
@@ -40,7 +41,15 @@ def build_s3_options(settings: Settings) -> S3Options:
         read_timeout=settings.s3_read_timeout,
         max_attempts=settings.s3_max_attempts,
         max_connections=settings.s3_max_connections,
+        encryption=build_encryption(settings),
+        is_payer=settings.s3_requester_pays,
     )
+
+
+def build_encryption(settings: Settings) -> ServerSideEncryption | None:
+    """Build how S3 encrypts what is written; None: as the bucket says."""
+    kind = settings.s3_sse
+    return None if kind is None else ServerSideEncryption(kind, settings.s3_kms_key, settings.s3_bucket_key)
 
 
 def _build_gcs(settings: Settings) -> GcsOptions:

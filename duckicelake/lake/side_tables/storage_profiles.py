@@ -12,6 +12,7 @@ from duckicelake.postgres.queries import Transaction, load_queries
 _SQL = load_queries("lake", "storage_profiles")
 
 VendingMode = Literal["sts", "remote-signing", "none"]
+EncryptionMode = Literal["s3", "kms", "dsse-kms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class ProfileSpec:
         endpoint: URL of the S3 server; None is Amazon's.
         public_endpoint: the same for clients; None: the endpoint.
         vending: how clients get access; None: by endpoint and role, as of the settings.
+        sse: how the store encrypts files; None: as the bucket says.
+        kms_key: the key of KMS for that, which clients' keys may use.
+        bucket_key: whether a key of the bucket spares calls of KMS; None: as the bucket says.
+        requester_pays: whether requests accept their costs.
 
     """
 
@@ -36,6 +41,10 @@ class ProfileSpec:
     vending: VendingMode | None = None
     role_arn: str | None = None
     external_id: str | None = None
+    sse: EncryptionMode | None = None
+    kms_key: str | None = None
+    bucket_key: bool | None = None
+    requester_pays: bool = False
 
 
 @dataclass(frozen=True, slots=True)

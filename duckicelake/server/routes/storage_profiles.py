@@ -13,6 +13,7 @@ from duckicelake.catalog.context.page import slice_page
 from duckicelake.catalog.storage_profiles import (
     ProfileKeys,
     ProfileRules,
+    StorageEncryption,
     StorageProfile,
     StorageProfileSpec,
     StorageVending,
@@ -42,7 +43,8 @@ class CreateStorageProfileRequest(StrictRequest):
     the same for clients. access-key-id and secret-access-key: the server's key, for Google the service account's name
     and its JSON, for Azure the account's name and key, or tenant/client and that application's secret; none takes the
     server's own credentials, where its settings allow that. vending: how clients get access; by default as the settings
-    would choose.
+    would choose. sse, kms-key and bucket-key: how S3 encrypts files; by default as the bucket says. requester-pays:
+    requests accept their costs.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=48)]
@@ -57,6 +59,10 @@ class CreateStorageProfileRequest(StrictRequest):
     vending: StorageVending | None = None
     role_arn: _Text | None = None
     external_id: _Text | None = None
+    sse: StorageEncryption | None = None
+    kms_key: _Text | None = None
+    bucket_key: bool | None = None
+    requester_pays: bool = False
 
 
 class StorageProfileAnswer(SpecModel):
@@ -75,6 +81,10 @@ class StorageProfileAnswer(SpecModel):
     vending: str | None = None
     role_arn: str | None = None
     external_id: str | None = None
+    sse: str | None = None
+    kms_key: str | None = None
+    bucket_key: bool | None = None
+    requester_pays: bool
     credentials: str
     encrypted_by: str | None = None
     created: datetime
@@ -139,6 +149,10 @@ def describe_profile(row: StorageProfile) -> StorageProfileAnswer:
         vending=spec.vending,
         role_arn=spec.role_arn,
         external_id=spec.external_id,
+        sse=spec.sse,
+        kms_key=spec.kms_key,
+        bucket_key=spec.bucket_key,
+        requester_pays=spec.requester_pays,
         credentials="ambient" if row.secret is None else "key",
         encrypted_by=None if row.secret is None else row.secret.partition(":")[0],
         created=row.created,
