@@ -7,42 +7,11 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.console.conftest import ShownLake
+from tests.console.pages import PAGES
 from tests.support.browsers import visit
 
 pytestmark = pytest.mark.console
 AXE = Path(__file__).parents[2] / "build/ui/node_modules/axe-core/axe.min.js"
-ORDERS = "w/duckicelake/tables/sales.orders"
-PAGES = {
-    "home": "",
-    "tables": "w/duckicelake/tables",
-    "namespace": "w/duckicelake/tables?in=sales",
-    "schema": ORDERS,
-    "data": f"{ORDERS}?page=data",
-    "snapshots": f"{ORDERS}?page=snapshots",
-    "files": f"{ORDERS}?page=files&where=id > 50",
-    "properties": f"{ORDERS}?page=properties",
-    "history": f"{ORDERS}?page=history",
-    "sql": "w/duckicelake/sql?q=FROM sales.orders",
-    "all history": "w/duckicelake/history?kind=append",
-    "lineage": "w/duckicelake/lineage?node=sales.orders",
-    "dropped": "w/duckicelake/dropped",
-    "warehouses": "w/duckicelake/warehouses",
-    "warehouse": "w/duckicelake/warehouses/duckicelake",
-    "people": "w/duckicelake/people",
-    "principal": "w/duckicelake/people/admin",
-    "issuers": "w/duckicelake/issuers",
-    "grants": "w/duckicelake/grants",
-    "grants of an object": "w/duckicelake/grants?principal=admin&on=table:sales.orders",
-    "why": "w/duckicelake/why?principal=admin&action=select&on=table:sales.orders",
-    "policies": "w/duckicelake/policies?on=table:sales.orders",
-    "audit": "w/duckicelake/audit",
-    "upkeep": "w/duckicelake/upkeep",
-    "doctor": "w/duckicelake/doctor",
-    "settings": "w/duckicelake/settings?show=set",
-    "api": "w/duckicelake/api?route=POST /v1/namespaces/{namespace}/tables/{table}",
-    "you": "w/duckicelake/you",
-    "no such page": "w/duckicelake/nothing",
-}
 
 
 def open_page(page: Page, lake: ShownLake, path: str) -> None:

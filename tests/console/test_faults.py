@@ -1,7 +1,7 @@
 """A server that is slow, fails, is cut off, answers nonsense or is new: pages say so, and go on when it is over."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -13,53 +13,6 @@ from tests.support.browsers import Visit, visit
 pytestmark = pytest.mark.console
 API = "**/v1/**"
 ORDERS = "ui/w/duckicelake/tables/sales.orders"
-PAGES = {
-    "ui": "Health",
-    "ui/w/duckicelake/tables?in=sales": "sales",
-    ORDERS: "orders",
-    f"{ORDERS}?page=data": "orders",
-    f"{ORDERS}?page=snapshots": "orders",
-    f"{ORDERS}?page=files": "orders",
-    f"{ORDERS}?page=history": "orders",
-    "ui/w/duckicelake/history": "History",
-    "ui/w/duckicelake/dropped": "Dropped",
-}
-
-
-def refuse(status: int, body: str = "", **headers: str) -> Callable[[Route], None]:
-    return lambda route: route.fulfill(status=status, body=body, headers=headers)
-
-
-FAULTS: dict[str, Callable[[Route], None]] = {
-    "500": refuse(500, '{"error": {"message": "It broke", "type": "InternalServerError", "code": 500}}'),
-    "503 of a proxy": refuse(503, "<html>upstream</html>"),
-    "cut off": lambda route: route.abort("connectionreset"),
-    "no JSON": refuse(200, "<html>a login page of a proxy</html>"),
-    "other JSON": refuse(200, "[]"),
-}
-
-
-@pytest.mark.parametrize("path", PAGES)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_page_says_what_is_wrong_and_goes_on_when_it_is_over(
-    lake: ShownLake, browser: Browser, path: str, fault: str
-) -> None:
-    window = visit(browser)
-    page = window.page
-    page.route(API, FAULTS[fault])
-    page.goto(f"{lake.uri}/{path}")
-    expect_trouble(page)
-    page.unroute(API)
-    page.get_by_role("button", name="Try again").first.click()
-    expect(page.get_by_role("heading", name=PAGES[path], exact=True).first).to_be_visible()
-    window.context.close()
-
-
-def expect_trouble(page: Page) -> None:
-    """A page is neither white nor for ever waiting: something on it says what is wrong and can be tried again."""
-    expect(page.get_by_role("alert").first).to_be_visible()
-    expect(page.get_by_role("button", name="Try again").first).to_be_visible()
-    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
 
 
 def test_slow_server_is_waited_for(lake: ShownLake, window: Visit) -> None:
