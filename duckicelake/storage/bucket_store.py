@@ -6,6 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeVar
@@ -30,6 +31,7 @@ _CHUNK_BYTES: Final = 1 << 20
 _MAX_WRITE_ROUNDS: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.25
 _MAX_PAUSE_SECONDS: Final = 20.0
+_PARALLEL_PARTS: Final = 4
 _PROBE_CONTENT: Final = b"duckicelake tries here whether it can write\n"
 
 
@@ -44,12 +46,33 @@ def parse_bucket_location(location: str, scheme: str) -> tuple[str, str]:
     return bucket, key
 
 
+@dataclass(frozen=True, slots=True)
+class UploadLimits:
+    """Sizes of uploads: S3 takes at most 5 GB in one request, and at most 10,000 parts of a file.
+
+    Attributes:
+        whole_bytes: up to which a file is sent in one request.
+        part_bytes: of each part of a larger file, unless there would be too many.
+        parts: of a file at most.
+
+    """
+
+    whole_bytes: int = 256 << 20
+    part_bytes: int = 64 << 20
+    parts: int = 10_000
+
+    def find_part_bytes(self, length: int) -> int:
+        """Return the size of each part of a file."""
+        return max(self.part_bytes, -(-length // self.parts))
+
+
 class BucketStore(ABC):
     """An object store (`storage/protocol.py`) of one scheme's locations. Threads share it.
 
     Attributes:
         root: the warehouse; `check` leaves a small file there, `.duckicelake`.
         knows_conditions: whether the store takes conditional writes (`If-None-Match`).
+        limits: from which size on a file is sent in parts.
 
     """
 
@@ -58,6 +81,7 @@ class BucketStore(ABC):
     def __init__(self, root: str, max_attempts: int) -> None:
         self.root = root.rstrip("/")
         self.knows_conditions = True
+        self.limits = UploadLimits()
         self._max_attempts = max_attempts
 
     @abstractmethod
@@ -121,7 +145,15 @@ class BucketStore(ABC):
 
     def overwrite(self, location: str, data: bytes) -> None:
         """Write a file, whether or not one is there."""
+        if len(data) > self.limits.whole_bytes:
+            together = self.limits.find_part_bytes(len(data)) * _PARALLEL_PARTS
+            self._ask(location, lambda bucket, key: self._put_parts(bucket, key, data), together)
+            return
         self._ask(location, lambda bucket, key: bucket.put(key, data, use_multipart=False), len(data))
+
+    def _put_parts(self, bucket: ObstoreBucket, key: str, data: bytes) -> None:
+        part_bytes = self.limits.find_part_bytes(len(data))
+        bucket.put(key, data, use_multipart=True, chunk_size=part_bytes, max_concurrency=_PARALLEL_PARTS)
 
     def exists(self, location: str) -> bool:
         return self._size_if_there(location) is not None
@@ -183,7 +215,16 @@ class BucketStore(ABC):
                 return False
             return True
 
+        if len(data) > self.limits.whole_bytes:  # obstore has no condition for parts
+            return self.create_after_look(location, data)
         return self._send(location, put_new, len(data))
+
+    def create_after_look(self, location: str, data: bytes) -> bool:
+        """Write unless a file is there, without a condition. Concurrent writers of one name write the same bytes."""
+        if self._length(location) is not None:
+            return False
+        self.overwrite(location, data)
+        return True
 
     def _length(self, location: str) -> int | None:
         def head(bucket: ObstoreBucket, key: str) -> int | None:

@@ -218,14 +218,7 @@ class S3Store(BucketStore):
                 if error.status != _NOT_IMPLEMENTED_STATUS:
                     raise
                 self.knows_conditions = False  # by the first refusal, for good
-        return self._create_after_looking(location, data)
-
-    def _create_after_looking(self, location: str, data: bytes) -> bool:
-        """Write unless a file is there, without a condition. Concurrent writers of one name write the same bytes."""
-        if self._length(location) is not None:
-            return False
-        self.overwrite(location, data)
-        return True
+        return self.create_after_look(location, data)
 
     def may_repeat(self, bucket: str, failure: RequestFailedError, attempt: int) -> bool:
         """Return whether a failed request may succeed now, after a pause or in another region."""
