@@ -41,7 +41,8 @@ IMPORTED_LATE = {
     "prompt_toolkit": {"shell/prompt.py"},
     "pyarrow": {
         *("constraints/duckdb_check.py", "delta/export/field_names.py", "delta/log/encoder.py", "delta/log/files.py"),
-        *("file_import/data_files.py", "pipeline/sensor_bench.py", "pyiceberg_v3/rows.py", "query/worker.py"),
+        *("file_import/data_files.py", "file_import/merge.py", "pipeline/sensor_bench.py"),
+        *("pyiceberg_v3/rows.py", "query/worker.py"),
         *("other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "other_catalogs/stored_rows.py"),
         *("rewrites/theta.py", "row_changes/worker.py"),
         *(
@@ -55,7 +56,16 @@ IMPORTED_LATE = {
         *("other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "other_catalogs/stored_rows.py"),
         *(
             f"file_import/{name}.py"
-            for name in ("bad_rows", "column_types", "data_files", "fits", "load", "source_rows", "table_columns")
+            for name in (
+                "bad_rows",
+                "column_types",
+                "data_files",
+                "fits",
+                "load",
+                "merge",
+                "source_rows",
+                "table_columns",
+            )
         ),
         *(f"pyiceberg_v3/{name}.py" for name in ("commit", "manifest_io", "rows")),
     },

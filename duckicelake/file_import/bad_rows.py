@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from duckicelake.file_import.source_files import ReadableFile
 
 _TABLE: Final = "bad_rows"
+_REPEATS: Final = "repeated_keys"
 _MAX_NAMED: Final = 3
 _SHOWN_LETTERS: Final = 60
 
@@ -74,12 +75,21 @@ class BadRows:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyRule:
+    """What a merge demands of its keys: a value, and no second row of the same. has_repeats: whether there is one."""
+
+    keys: tuple[str, ...] = ()
+    has_repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
-    """What the check found. good, bad: numbers of rows."""
+    """What the check found. good, bad: numbers of rows; rule: by which rows of a merge are bad."""
 
     good: int
     bad: int
     bad_rows: BadRows
+    rule: KeyRule
 
     @property
     def rows(self) -> int:
@@ -95,18 +105,49 @@ class _Flaw:
     reason: str
 
 
-def check_rows(duck: DuckDBPyConnection, groups: Sequence[FileGroup], fields: Sequence[NestedField]) -> Check:
+def check_rows(
+    duck: DuckDBPyConnection,
+    groups: Sequence[FileGroup],
+    fields: Sequence[NestedField],
+    keys: tuple[str, ...] = (),
+) -> Check:
     """Read all rows and check them. Raises BadColumnError if a required column isn't in a file."""
+    rule = _find_repeats(duck, groups, fields, keys) if keys and groups else KeyRule(keys)
     bad_rows = BadRows(duck)
     good = 0
     for group in groups:
-        good += _check_group(duck, group, fields, bad_rows)
-    return Check(good, bad_rows.count, bad_rows)
+        good += _check_group(duck, group, fields, rule, bad_rows)
+    return Check(good, bad_rows.count, bad_rows, rule)
 
 
-def _check_group(duck: DuckDBPyConnection, group: FileGroup, fields: Sequence[NestedField], bad_rows: BadRows) -> int:
+def _find_repeats(
+    duck: DuckDBPyConnection, groups: Sequence[FileGroup], fields: Sequence[NestedField], keys: tuple[str, ...]
+) -> KeyRule:
+    """Keep the keys that more than one row has in a table of their own."""
+    parts = [
+        f"SELECT {', '.join(f'{value} AS {name}' for name, value in _list_key_values(group, fields, keys).items())} "
+        f"FROM {group.read()}" + (" WHERE record IS NOT NULL" if group.kind == "json" else "")
+        for group in groups
+    ]
+    added = duck.execute(
+        f"CREATE OR REPLACE TEMP TABLE {_REPEATS} AS "
+        f"SELECT * FROM ({' UNION ALL '.join(parts)}) GROUP BY ALL HAVING count(*) > 1"
+    ).fetchone()
+    return KeyRule(keys, has_repeats=bool(added and added[0]))
+
+
+def _list_key_values(group: FileGroup, fields: Sequence[NestedField], keys: Sequence[str]) -> dict[str, str]:
+    """Return SQL of the values of a key's columns, by names for the table of repeated ones."""
+    fits = {column.name: fit for column, fit in _fit_columns(group, fields)}
+    found = [fits[key] for key in keys]
+    return {f"k{number}": "NULL" if fit is None else fit.value for number, fit in enumerate(found)}
+
+
+def _check_group(
+    duck: DuckDBPyConnection, group: FileGroup, fields: Sequence[NestedField], rule: KeyRule, bad_rows: BadRows
+) -> int:
     """Check the rows of a group; return the number of good ones."""
-    flaws = list(_list_flaws(group, fields))
+    flaws = list(_list_flaws(group, fields, rule))
     is_bad = _combine(flaws)
     for table in ("reject_errors", "reject_scans"):
         duck.execute(f"DROP TABLE IF EXISTS {table}")
@@ -125,7 +166,7 @@ def _check_group(duck: DuckDBPyConnection, group: FileGroup, fields: Sequence[Ne
     return sum(count - bad for _, count, bad, _ in found)
 
 
-def _list_flaws(group: FileGroup, fields: Sequence[NestedField]) -> Iterator[_Flaw]:
+def _list_flaws(group: FileGroup, fields: Sequence[NestedField], rule: KeyRule) -> Iterator[_Flaw]:
     if group.unread:
         yield _Flaw(group.unread, "'no JSON object'")
     for column, fit in _fit_columns(group, fields):
@@ -139,11 +180,17 @@ def _list_flaws(group: FileGroup, fields: Sequence[NestedField]) -> Iterator[_Fl
             shown = f"left(CAST({_get_raw(group, column)} AS VARCHAR), {_SHOWN_LETTERS})"
             reason = quote_text(f"{column.name} is no {column.field_type}: ")
             yield _Flaw(fit.bad, f"{reason} || coalesce({shown}, '')")
-        if column.required:
+        if column.required or column.name in rule.keys:
             lacks = f"({fit.value} IS NULL{f' AND NOT {fit.bad}' if fit.bad else ''})"
             if group.unread:
                 lacks = f"(NOT coalesce({group.unread}, false) AND {lacks})"
             yield _Flaw(lacks, quote_text(f"{column.name} must have a value"))
+    if rule.has_repeats:
+        values = _list_key_values(group, fields, rule.keys)
+        key = ", ".join(f"{name} := {value}" for name, value in values.items())
+        kept = ", ".join(f"{name} := {name}" for name in values)
+        reason = quote_text(f"more than one row has this {', '.join(rule.keys)}")
+        yield _Flaw(f"(struct_pack({key}) IN (SELECT struct_pack({kept}) FROM {_REPEATS}))", reason)
 
 
 def _get_raw(group: FileGroup, column: NestedField) -> str:
@@ -173,14 +220,14 @@ def _fit_columns(group: FileGroup, fields: Sequence[NestedField]) -> Iterator[tu
         yield column, fit
 
 
-def build_good_rows(group: FileGroup, fields: Sequence[NestedField]) -> str:
+def build_good_rows(group: FileGroup, fields: Sequence[NestedField], rule: KeyRule) -> str:
     """Build the query for a group's good rows, in the table's columns."""
     values = [
         f"{'CAST(NULL AS ' + to_duckdb_type(column.field_type) + ')' if fit is None else fit.value} "
         f"AS {quote_name(column.name)}"
         for column, fit in _fit_columns(group, fields)
     ]
-    flaws = list(_list_flaws(group, fields))
+    flaws = list(_list_flaws(group, fields, rule))
     conditions = [f"NOT {_combine(flaws)}"] if flaws else []
     if group.kind == "json":
         conditions.append("record IS NOT NULL")

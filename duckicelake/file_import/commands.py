@@ -49,6 +49,7 @@ _EVOLVE: Final = ("add", "strict")
 _LOAD_EXAMPLES: Final = (
     "duckicelake load flights.csv --table air.flights --partition-by 'month(time_hour)'",
     "duckicelake load 's3://bucket/day=*/*.parquet' --table air.flights --run-id flights-2026-11 --yes",
+    "duckicelake load customers.csv --table shop.customers --mode merge --key id",
     "duckicelake load orders/ --table shop.orders --dry-run",
 )
 _WATCH_EXAMPLES: Final = (
@@ -65,7 +66,8 @@ def load(
     format_: FormatOption = None,
     schema: SchemaOption = None,
     option: ReaderOption = None,
-    mode: Annotated[str, typer.Option(help="append, overwrite or overwrite-partitions.")] = "append",
+    mode: Annotated[str, typer.Option(help="append, overwrite, overwrite-partitions or merge.")] = "append",
+    key: Annotated[str | None, typer.Option(help="Columns by which --mode merge finds a row, as 'id,day'.")] = None,
     partition_by: PartitionOption = None,
     sort_by: SortOption = None,
     evolve: EvolveOption = "add",
@@ -95,6 +97,7 @@ def load(
         files,
         table,
         mode=mode,
+        keys=tuple(name.strip() for name in key.split(",")) if key else (),
         evolve=evolve,
         layout=(partition_by, sort_by),
         quarantine=quarantine,
@@ -316,6 +319,7 @@ def _build_request(
     *,
     mode: str,
     evolve: str,
+    keys: tuple[str, ...] = (),
     layout: tuple[str | None, str | None],
     quarantine: str | None,
     options: Sequence[str],
@@ -329,11 +333,10 @@ def _build_request(
 
     if evolve not in _EVOLVE:
         raise BadInputError(f"Invalid --evolve {evolve!r}: expected add or strict")
-    if mode == "merge":
-        raise BadInputError("--mode merge needs Spark: use duckicelake pipeline ingest --mode merge --key …")
     load = build_load_request(
         Target(*parse_table(table), *layout),
         mode,
+        keys,
         may_change=evolve == "add",
         quarantine=None if quarantine is None else Target(*parse_table(quarantine)),
     )

@@ -328,14 +328,30 @@ def _describe(one: ParquetPart, metadata: TableMetadata, location: str) -> DataF
 
 
 def stage_snapshot(
-    transaction: Transaction, files: Sequence[DataFile], mode: WriteMode, summary: Mapping[str, str]
+    transaction: Transaction,
+    files: Sequence[DataFile],
+    mode: WriteMode,
+    summary: Mapping[str, str],
+    replaced: Sequence[DataFile] = (),
 ) -> None:
-    """Add the snapshot to a transaction. Raises BadInputError if there are no partitions to overwrite."""
+    """Add the snapshot to a transaction. Raises BadInputError if there are no partitions to overwrite.
+
+    replaced: files that a merge has written anew.
+    """
     update = transaction.update_snapshot(snapshot_properties=dict(summary))
     if mode == "append":
         with update.fast_append() as append:
             for file in files:
                 append.append_data_file(file)
+        return
+    if mode == "merge":
+        with update.overwrite() as overwrite:
+            for file in replaced:
+                overwrite.delete_data_file(file)
+            for file in files:
+                overwrite.append_data_file(file)
+        # PyIceberg would try a lost commit again, without a match with the rows that came meanwhile
+        transaction._snapshot_producers.clear()  # noqa: SLF001
         return
     metadata = transaction.table_metadata
     partitions = {tuple(_list_record(file.partition)) for file in files}

@@ -23,7 +23,7 @@ from duckicelake.errors import (
     OutOfMemoryError,
     PipelineError,
 )
-from duckicelake.file_import.bad_rows import BadRows, Check, build_good_rows, check_rows
+from duckicelake.file_import.bad_rows import BadRows, Check, KeyRule, build_good_rows, check_rows
 from duckicelake.file_import.column_types import parse_schema, quote_name, to_duckdb_type
 from duckicelake.file_import.data_files import (
     choose_folder,
@@ -35,10 +35,11 @@ from duckicelake.file_import.data_files import (
     write_files,
 )
 from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadSummary, LoadWatcher
+from duckicelake.file_import.merge import MergeColumns, StagedRows, find_merge_columns, stage_merge
 from duckicelake.file_import.source_files import InputFile, check_unchanged, fetch_files, find_files
 from duckicelake.file_import.source_rows import FileGroup, find_columns, read_groups
 from duckicelake.file_import.table_columns import LoadColumns, choose_columns, join_columns, parse_layout
-from duckicelake.pipeline.destination import Target
+from duckicelake.pipeline.destination import Target, WriteMode
 from duckicelake.pipeline.epoch import SOURCE_KEY, Epoch, build_quarantine_epoch, count_rows, is_finished
 from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.sources import compute_fingerprint, parse_source
@@ -48,6 +49,7 @@ from duckicelake.rest.client import encode_namespace, encode_segment
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table, Transaction
 
     from duckicelake.client.lake import Lake
@@ -151,6 +153,7 @@ def _open_load(request: FileLoad) -> Iterator[tuple[DuckDBPyConnection, Path]]:
 class _Examined:
     groups: Sequence[FileGroup]
     columns: LoadColumns
+    merged: MergeColumns
     check: Check
     plan: LoadPlan
     table: Table | None
@@ -189,12 +192,14 @@ class _Load:
         given = None if request.schema is None else parse_schema(request.schema)
         known = {one.name.lower(): one.field_type for one in (given.fields if given is not None else here.values())}
         self._watcher.say(f"finding columns of {format_count(len(found), 'file')}")
-        come = join_columns(find_columns(self._duck, group, known) for group in groups)
+        shapes = [find_columns(self._duck, group, known) for group in groups]
+        come = join_columns(shapes)
         columns = choose_columns(request.load, table, come, given, is_text=kind in {"csv", "json"})
         if not columns.fields:
             raise BadSourceError(f"The files have no columns, so {target} can't be made: give --schema")
+        merged = find_merge_columns(request.load, columns.fields, shapes)
         self._watcher.say("checking rows")
-        check = check_rows(self._duck, groups, columns.fields)
+        check = check_rows(self._duck, groups, columns.fields, merged.keys)
         is_new = table is None
         plan = LoadPlan(
             table=str(target),
@@ -207,7 +212,7 @@ class _Load:
             rows=check.rows,
             bad=check.bad,
         )
-        return _Examined(groups, columns, check, plan, table)
+        return _Examined(groups, columns, merged, check, plan, table)
 
     def run(
         self, found: Sequence[InputFile], kind: str, done: Mapping[str, Any] | None
@@ -249,38 +254,49 @@ class _Load:
         target = self._request.load.target
         transaction = self._begin(examined.table, target, examined.columns)
         metadata = transaction.table_metadata
-        rows = _build_rows(examined.groups, metadata.schema())
-        self._watcher.say(f"writing {examined.check.good:,} rows")
-        return self._commit(transaction, rows, target, self._epoch, examined.check.good)
+        rows = _build_rows(examined.groups, metadata.schema(), examined.check.rule)
+        mode = self._request.load.mode
+        staged = StagedRows([(rows, metadata)], examined.check.good)
+        if mode == "merge":
+            self._watcher.say(f"matching {format_count(examined.check.good, 'row')} with {target}")
+            staged = stage_merge(self._duck, transaction, rows, examined.merged, is_new=examined.table is None)
+        self._watcher.say(f"writing {format_count(staged.count, 'row')}")
+        return self._commit(transaction, staged, target, self._epoch, mode)
 
     def _commit(
-        self, transaction: Transaction, rows: str, target: Target, epoch: Epoch, expected: int
+        self, transaction: Transaction, staged: StagedRows, target: Target, epoch: Epoch, mode: WriteMode
     ) -> Mapping[str, Any]:
-        metadata = transaction.table_metadata
-        folder, url = choose_folder(metadata, self._temporary)
-        mode = self._request.load.mode if target == self._request.load.target else "append"
+        folder, url = choose_folder(transaction.table_metadata, self._temporary)
         try:
-            files = write_files(self._duck, rows, metadata, folder)
-            written = sum(one.rows for one in files)
-            _check_count(written, expected)
-            placed = place_files(files, metadata, transaction, url)
+            placed = self._place(transaction, staged, folder, url)
             check_unchanged(self._found)
             if self._job is not None:
                 self._job.check()
-            summary = {**epoch.summary, RUN_ID_KEY: epoch.run_id, RUN_EPOCH_KEY: str(epoch.number)}
+            run = {RUN_ID_KEY: epoch.run_id, RUN_EPOCH_KEY: str(epoch.number)}
             with translate_errors():
-                stage_snapshot(transaction, placed, mode, summary)
+                stage_snapshot(transaction, placed, mode, {**epoch.summary, **run, **staged.summary}, staged.replaced)
                 transaction.commit_transaction()
         except BaseException as error:
-            run = self._find_done(epoch, target, error)
-            if run is None:
+            done = self._find_done(epoch, target, error)
+            if done is None:
                 if not isinstance(error, KeyboardInterrupt):
                     remove_files(folder)
                 raise
-            return run
-        run = epoch.done(self._lake.client, target)
-        assert run is not None
-        return run
+            return done
+        done = epoch.done(self._lake.client, target)
+        assert done is not None
+        return done
+
+    def _place(self, transaction: Transaction, staged: StagedRows, folder: Path, url: str | None) -> list[DataFile]:
+        """Write the rows as files in the table's place."""
+        placed, written = [], 0
+        for number, (rows, metadata) in enumerate(staged.parts):
+            # DuckDB writes into a folder without files alone
+            files = write_files(self._duck, rows, metadata, folder / str(number) if staged.replaced else folder)
+            written += sum(one.rows for one in files)
+            placed += place_files(files, metadata, transaction, url)
+        _check_count(written, staged.count)
+        return placed
 
     def _find_done(self, epoch: Epoch, target: Target, error: BaseException) -> Mapping[str, Any] | None:
         """Return the run if another process has committed it, or the answer to the commit got lost."""
@@ -320,7 +336,8 @@ class _Load:
         transaction = self._begin(table, quarantine, columns)
         rows = bad_rows.select(aside.run_id, aside.number)
         names = ", ".join(quote_name(one.name) for one in transaction.table_metadata.schema().fields)
-        return self._commit(transaction, f"SELECT {names} FROM ({rows})", quarantine, aside, bad_rows.count)
+        staged = StagedRows([(f"SELECT {names} FROM ({rows})", transaction.table_metadata)], bad_rows.count)
+        return self._commit(transaction, staged, quarantine, aside, "append")
 
 
 def _check_count(written: int, expected: int) -> None:
@@ -328,9 +345,9 @@ def _check_count(written: int, expected: int) -> None:
         raise BadSourceError(f"The files changed while they were read: {written:,} rows instead of {expected:,}")
 
 
-def _build_rows(groups: Sequence[FileGroup], schema: Schema) -> str:
+def _build_rows(groups: Sequence[FileGroup], schema: Schema, rule: KeyRule) -> str:
     """Build the query for the rows that are good."""
-    parts = [build_good_rows(group, schema.fields) for group in groups]
+    parts = [build_good_rows(group, schema.fields, rule) for group in groups]
     if parts:
         return " UNION ALL ".join(parts)
     nulls = ", ".join(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ class LoadColumns:
     widened: Mapping[str, IcebergType]
 
 
-def join_columns(found: Iterator[Mapping[str, IcebergType]]) -> dict[str, IcebergType]:
+def join_columns(found: Iterable[Mapping[str, IcebergType]]) -> dict[str, IcebergType]:
     """Return the columns of groups by name, regardless of case; types that differ become the wider one, or text."""
     joined: dict[str, tuple[str, IcebergType]] = {}
     for columns in found:

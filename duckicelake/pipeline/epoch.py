@@ -10,6 +10,15 @@ from duckicelake.rest.client import CatalogClient
 
 SOURCE_KEY: Final = "duckicelake.source"
 """What an epoch has read, in the summary of its snapshot."""
+INSERTED_KEY: Final = "duckicelake.merge.inserted-rows"
+UPDATED_KEY: Final = "duckicelake.merge.updated-rows"
+"""Rows of a merge that `duckicelake load` made, in the summary of its snapshot."""
+_MERGE_KEYS: Final = (
+    INSERTED_KEY,
+    UPDATED_KEY,
+    "spark.merge-into.num-target-rows-inserted",
+    "spark.merge-into.num-target-rows-matched-updated",
+)
 CommittedRun = Mapping[str, Any]
 
 
@@ -48,7 +57,7 @@ def build_quarantine_epoch(how: LoadRequest, epoch: Epoch) -> Epoch:
 def count_rows(run: Mapping[str, Any]) -> int:
     """Return rows that came with a run's newest snapshot; of a merge those that were inserted or updated."""
     summary = run["summary"]
-    merged = [summary.get(f"spark.merge-into.num-target-rows-{kind}") for kind in ("inserted", "matched-updated")]
+    merged = [summary.get(key) for key in _MERGE_KEYS]
     if any(count is not None for count in merged):
         return sum(int(count or 0) for count in merged)
     return int(summary.get("added-records", 0))

@@ -1,13 +1,14 @@
 """A served lake for loads of files, DuckDB beside it, and a folder for files."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import httpx
 import psycopg
 import pytest
 
@@ -62,6 +63,18 @@ class Loads:
             f"AND schema_name = '{namespace}' AND table_name = '{name}'"
         )
         return bool(found[0][0])
+
+    def list_files(self, table: str) -> set[str]:
+        """Return the data files of a table."""
+        namespace, name = table.split(".")
+        found = self.rows(f"SELECT data_file FROM ducklake_list_files('lake', '{name}', schema => '{namespace}')")
+        return {path for (path,) in found}
+
+    def commit(self, namespace: str, name: str, updates: Sequence[dict[str, Any]]) -> None:
+        """Commit updates of a table as an Iceberg client."""
+        address = f"{self.lake.uri}/v1/namespaces/{namespace}/tables/{name}"
+        answer = httpx.post(address, json={"requirements": [], "updates": list(updates)})
+        assert answer.status_code == 200, answer.text
 
     def postgres(self) -> psycopg.Connection[tuple[Any, ...]]:
         """Connect to the lake's Postgres."""
