@@ -99,6 +99,33 @@ def explain_table_scan(services: Services, namespace: Namespace, name: str, quer
     )
 
 
+def parse_file_condition(condition: str, schema: Schema) -> Predicate:
+    """Parse a condition in SQL that statistics of files decide; InvalidRequestError if they don't decide all of it."""
+    if not condition.strip():
+        raise InvalidRequestError("The condition is empty: leave it out for all files")
+    predicate, ignored = parse_condition(condition, schema)
+    if ignored:
+        raise InvalidRequestError(f"No statistics decide {ignored[0]}: compare columns with constants")
+    return predicate
+
+
+def find_matching_files(services: Services, table: TableVersion, condition: str) -> frozenset[int]:
+    """Find the live data files of main that may hold rows of a condition in SQL. Raises as `parse_file_condition`."""
+    current, schema = table.state.current(), table.metadata.schema()
+    filters = bind_scan_filter(parse_file_condition(condition, schema), [schema], is_case_sensitive=False)
+    if current is None:
+        return frozenset()
+    try:
+        blocks, _ = _read_blocks(services, table, current, filters)
+    except SnapshotGoneError as error:
+        raise UnavailableError("The snapshot has expired while its files were looked at; try again") from error
+    return frozenset(
+        file_id
+        for bounded in blocks
+        for file_id in bounded.block.files.file_ids[find_matches(bounded, filters).places].tolist()
+    )
+
+
 def is_decided(condition: str, schema: Schema) -> bool:
     """Return whether statistics decide all of a condition in SQL."""
     try:

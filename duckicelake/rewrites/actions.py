@@ -17,6 +17,7 @@ from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload, build_snapshot
+from duckicelake.catalog.scan_explanation import find_matching_files
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
@@ -79,7 +80,7 @@ class _Rewrite:
                 version, groups = self._choose()
             self.counts["skipped groups"] = len(skipped)
         done = bool(self.snapshot_ids)
-        if self.is_sort and done and not skipped:
+        if self.is_sort and done and not skipped and self.task.where is None:
             self.counts[DUCKLAKE_SNAPSHOT] = self._load().lake_snapshot
         message = None if done else "others changed the same files each time; the next run tries again"
         return TaskOutcome("done" if done else "skipped", message, tuple(self.snapshot_ids), dict(self.counts))
@@ -89,6 +90,9 @@ class _Rewrite:
 
     def _choose(self) -> tuple[TableVersion, list[RewriteGroup]]:
         version, files = self._read_files()
+        if self.task.where is not None:
+            wanted = find_matching_files(self.services, version, self.task.where)
+            files = [file for file in files if file.row.file_id in wanted]
         target_size = min(self.task.target_size, _MOST_FILE_BYTES)
         return version, choose_groups(files, self.task.policy, target_size, is_sort=self.is_sort)
 

@@ -64,6 +64,9 @@ def run(
     lake: Lake,
     what: TargetArgument = None,
     only: KindOption = None,
+    where: Annotated[
+        str | None, typer.Option(help="Of a table, compact (or --only sort) only files that may hold such rows.")
+    ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Only put the tasks into the queue.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,8 +75,14 @@ def run(
     Snapshots expire and orphans are removed only where a policy says so; orphans also by --only. Exits with 1 if a task
     is blocked or has failed. Ctrl-C ends the wait, not the tasks.
     """
+    from duckicelake.errors import BadInputError
+
     query = _build_query(lake, what)
     body: dict[str, Any] = {"kinds": list(only or ())}
+    if where is not None:
+        if "table" not in query:
+            raise BadInputError("--where is a condition on the columns of one table: name that")
+        body["where"] = where
     if "table" in query:
         path = lake.client.pipeline(tuple(query["namespace"].split("\x1f")), query["table"], "upkeep")
     else:
@@ -334,6 +343,7 @@ add_catalog_command(
     run,
     "duckicelake upkeep run",
     "duckicelake upkeep run sales.orders --only flush --json",
+    "duckicelake upkeep run sales.orders --where \"day >= '2026-11-01'\"",
     "duckicelake upkeep run sales --no-wait",
     name="run",
 )

@@ -7,7 +7,10 @@ from dataclasses import fields, replace
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.scan_explanation import parse_file_condition
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.upkeep_tasks import UpkeepSource
+from duckicelake.errors import BadInputError, InvalidRequestError
 from duckicelake.features.registry import load_hooks
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake import maintenance
@@ -27,6 +30,8 @@ _PAUSE_RATIO: Final = 20.0
 """A plan is due again after so many times as long as the last one took, so that plans take a twentieth of a core."""
 PROBLEM_KIND: Final = "policy"
 """The kind of tasks that stand for tables with policies that can't be."""
+_PART_POLICIES: Final = {"maintenance.compaction.min-files": "2"}
+"""Of a part of a table that was asked for by name."""
 _SAME_FIELDS: Final = {field.name for field in fields(MaintenanceState)} & {
     field.name for field in fields(UpkeepStatistics)
 }
@@ -65,6 +70,41 @@ def request_tasks(
     if found:
         with services.database.transaction() as cursor:
             queue.enqueue(cursor, found, requested_by=services.caller.principal.name)
+    return found
+
+
+def request_part(
+    services: Services, namespace: Namespace, table: str, kinds: Collection[str], where: str
+) -> Sequence[DueTask]:
+    """Put rewrites of the files that may hold rows of a condition into the queue, due or not, and return them.
+
+    kinds: compact or sort; none given: compact, which then takes two small files for many. Raises NoSuchTableError;
+    InvalidRequestError for a condition that statistics don't decide, or a policy that keeps workers from the table.
+    """
+    wrong = sorted(set(kinds) - {"compact", "sort"})
+    if wrong:
+        raise InvalidRequestError(f"where is about the files that compact and sort rewrite, not about {wrong[0]}")
+    version = load_current_table(services, namespace, table)
+    parse_file_condition(where, version.metadata.schema())
+    with services.database.statement(only_reads=True) as cursor:
+        ((row, inlined),) = maintenance.read_statistics(cursor, [version.row.table_id], services.maintenance)
+    policies = {**row.policies, **_PART_POLICIES}
+    try:
+        policy = parse_policy(policies)
+    except BadInputError as error:
+        raise InvalidRequestError(f"The table is left alone: {error}") from error
+    if not policy.enabled:
+        raise InvalidRequestError("The table is left alone: maintenance.enabled is false")
+    if "sort" in kinds and policy.order is None and not version.metadata.sort_order().fields:
+        raise InvalidRequestError("The table has no order to sort by: set maintenance.sort.order")
+    size = build_state(row, inlined).target_size
+    why = f"asked for, where {where}"
+    found = [
+        DueTask(row.table_id, UpkeepTask(kind, namespace, table, why, policy, size, where), where, policies)
+        for kind in sorted(set(kinds)) or ("compact",)
+    ]
+    with services.database.transaction() as cursor:
+        queue.enqueue(cursor, found, requested_by=services.caller.principal.name)
     return found
 
 

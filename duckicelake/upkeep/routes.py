@@ -1,6 +1,6 @@
 """The routes of upkeep: the queue, tasks that are asked for, policies of the lake and of tables."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -34,7 +34,7 @@ from duckicelake.server.routes.dependencies import (
 )
 from duckicelake.upkeep import policies, queue
 from duckicelake.upkeep.actions import list_kinds
-from duckicelake.upkeep.planner import request_tasks
+from duckicelake.upkeep.planner import request_part, request_tasks
 from duckicelake.upkeep.queue import DueTask, QueuedTask, TaskFilter
 
 _TASKS_PATH: Final = "/pipeline/v1/upkeep"
@@ -102,9 +102,14 @@ class RequestUpkeep(StrictRequest):
 
 
 class RequestTableUpkeep(StrictRequest):
-    """Tasks of a table that are to be done now. kinds: only these; none given: all that are due."""
+    """Tasks of a table that are to be done now. kinds: only these; none given: all that are due.
+
+    where: a condition in SQL, as in `explain`. Only files that may hold such rows are rewritten then, by compact (two
+    small files are enough for it) or sort, due or not.
+    """
 
     kinds: Annotated[tuple[str, ...], Field(max_length=50)] = ()
+    where: Annotated[str, Field(max_length=10_000)] | None = None
 
 
 class LakePolicies(StrictRequest):
@@ -180,7 +185,11 @@ def request_table_upkeep(
     """Put what a table needs now into the queue."""
     request = parse_body(RequestTableUpkeep, body)
     policies.find_policies(services, namespace, table)
-    return _request(services, namespace, table, request.kinds)
+    if request.where is None:
+        return _request(services, namespace, table, request.kinds)
+    _check_kinds(request.kinds)
+    found = request_part(services, namespace, table, request.kinds, request.where)
+    return RequestedTasks(tasks=tuple(map(_describe, found)))
 
 
 @router.get(_POLICIES_PATH)
@@ -207,11 +216,15 @@ def read_table_policies(services: AppServices, namespace: NamespacePath, table: 
 def _request(
     services: Services, namespace: Namespace | None, table: str | None, kinds: tuple[str, ...]
 ) -> RequestedTasks:
+    _check_kinds(kinds)
+    found = request_tasks(services, namespace, table, kinds)
+    return RequestedTasks(tasks=tuple(map(_describe, found)))
+
+
+def _check_kinds(kinds: Collection[str]) -> None:
     unknown = sorted(set(kinds) - list_kinds())
     if unknown:
         raise InvalidRequestError(f"{unknown[0]!r} is no kind of upkeep: there are {', '.join(sorted(list_kinds()))}")
-    found = request_tasks(services, namespace, table, kinds)
-    return RequestedTasks(tasks=tuple(map(_describe, found)))
 
 
 def _describe(item: DueTask) -> RequestedTask:

@@ -9,8 +9,10 @@ from fastapi import FastAPI
 
 from duckicelake.maintenance.policy import AUTOMATIC
 from duckicelake.server.app import create_app
+from duckicelake.upkeep import queue
+from duckicelake.upkeep.planner import plan_lake
 from duckicelake.upkeep.worker import Worker
-from tests.support.client import Client
+from tests.support.client import Client, duckdb_rows, pyiceberg_rows, set_properties
 from tests.upkeep.test_queue import LIMITS, insert
 
 TABLE = "/pipeline/v1/namespaces/ns/tables/t"
@@ -35,10 +37,48 @@ def test_task_that_is_asked_for_is_in_the_queue_until_a_worker_has_done_it(http:
     assert http.post("/pipeline/v1/upkeep", json={"kinds": ["flush"], "namespace": ["ns"]}).json() == {"tasks": []}
 
 
+def test_part_of_a_table_is_compacted_and_no_plan_makes_it_the_whole(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, serve: Callable[[FastAPI], httpx.Client]
+) -> None:
+    client.create(properties={"maintenance.compaction.min-files": "9"})
+    http = serve(create_app(client.services))
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute("ALTER TABLE lake.ns.t SET PARTITIONED BY (name)")
+    for number in range(6):
+        ducklake.execute(f"INSERT INTO lake.ns.t VALUES ({number}, 'a'), ({number}, 'b'), ({number}, 'c')")
+    rows = duckdb_rows(ducklake)
+    body = {"where": "name = 'b' OR name = 'c'"}
+    (asked,) = http.post(f"{TABLE}/upkeep", json=body).raise_for_status().json()["tasks"]
+    assert (asked["kind"], asked["why"]) == ("compact", "asked for, where name = 'b' OR name = 'c'")
+    with client.services.database.transaction() as cursor:
+        queue.write_policies(cursor, {AUTOMATIC: "compact", "maintenance.statistics.enabled": "false"})
+    client.commit(set_properties(**{"maintenance.compaction.min-files": "2"}))
+    plan_lake(client.services, 0.001, is_forced=True)
+    assert Worker(LIMITS).work(client.services)
+    (task,) = http.get("/pipeline/v1/upkeep").json()["tasks"]
+    assert (task["state"], task["counts"]["rewritten files"], task["counts"]["added files"]) == ("done", 12, 2), task
+    assert duckdb_rows(ducklake) == rows == pyiceberg_rows(client.load())
+    plan_lake(client.services, 0.001, is_forced=True)
+    assert Worker(LIMITS).work(client.services), "the rest is due by the plan"
+    (task,) = http.get("/pipeline/v1/upkeep").json()["tasks"]
+    assert (task["state"], task["counts"]["rewritten files"]) == ("done", 6), task
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "says"),
     [
         ("POST", f"{TABLE}/upkeep", {"kinds": ["nope"]}, 400, "'nope' is no kind of upkeep: there are"),
+        ("POST", f"{TABLE}/upkeep", {"where": " "}, 400, "The condition is empty"),
+        ("POST", f"{TABLE}/upkeep", {"where": "nope = 1"}, 400, "nope"),
+        ("POST", f"{TABLE}/upkeep", {"where": "length(name) = 1"}, 400, "No statistics decide LENGTH(name) = 1"),
+        (
+            "POST",
+            f"{TABLE}/upkeep",
+            {"where": "id = 1", "kinds": ["flush"]},
+            400,
+            "compact and sort rewrite, not about",
+        ),
+        ("POST", f"{TABLE}/upkeep", {"where": "id = 1", "kinds": ["sort"]}, 400, "set maintenance.sort.order"),
         ("POST", "/pipeline/v1/namespaces/ns/tables/none/upkeep", {}, 404, "Table does not exist: ns.none"),
         ("GET", "/pipeline/v1/namespaces/ns/tables/none/policies", None, 404, "Table does not exist: ns.none"),
         ("GET", "/pipeline/v1/upkeep?state=nope", None, 400, "'nope' is no state of a task: there are queued"),

@@ -25,7 +25,8 @@ SELECT policies FROM duckicelake_upkeep;
 -- set_policies: and plan at once
 UPDATE duckicelake_upkeep SET policies = %(policies)s, next_plan = clock_timestamp(), snapshot = NULL;
 
--- enqueue: put due tasks into the queue; what ended is due again once the table has changed, or a day later
+-- enqueue: put due tasks into the queue; what ended is due again once the table has changed, or a day later. A plan leaves
+-- a task of a part of a table as it was asked for
 INSERT INTO duckicelake_upkeep_task AS t
     (table_id, kind, state, why, message, estimate, rank, digest, policies, target_size, condition, requested_by)
 SELECT n.table_id, n.kind, CASE WHEN n.problem IS NULL THEN 'queued' ELSE 'blocked' END, n.why, n.problem, n.estimate::json,
@@ -49,8 +50,8 @@ SET state = CASE WHEN t.state IN ('queued', 'waiting') AND EXCLUDED.state = 'que
     why = EXCLUDED.why, estimate = EXCLUDED.estimate, rank = EXCLUDED.rank, digest = EXCLUDED.digest,
     policies = EXCLUDED.policies, target_size = EXCLUDED.target_size, condition = EXCLUDED.condition,
     requested_by = coalesce(EXCLUDED.requested_by, t.requested_by), claim = NULL, worker = NULL, counts = '{}'
-WHERE t.state IN ('queued', 'waiting')
-   OR (t.state <> 'running' AND (EXCLUDED.requested_by IS NOT NULL OR %(is_repeated)s
+WHERE (t.state IN ('queued', 'waiting') AND (t.condition IS NULL OR EXCLUDED.requested_by IS NOT NULL))
+   OR (t.state NOT IN ('running', 'queued', 'waiting') AND (EXCLUDED.requested_by IS NOT NULL OR %(is_repeated)s
        OR (t.digest <> EXCLUDED.digest
            AND (t.state = 'done' OR t.changed < clock_timestamp() - interval '1 minute'))
        OR t.changed < clock_timestamp() - interval '1 day'))
