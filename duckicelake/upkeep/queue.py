@@ -242,6 +242,11 @@ def list_tasks(cursor: Transaction, wanted: TaskFilter, limit: int | None) -> li
     return [QueuedTask(*row) for row in cursor.execute(_SQL.tasks, parameters).fetchall()]
 
 
+def count_failures(cursor: Transaction) -> dict[str, int]:
+    """Count the attempts by kind that failed in the last hour, or whose worker was killed."""
+    return dict(cursor.execute(_SQL.failures).fetchall())
+
+
 def count_tasks(cursor: Transaction) -> list[StateTotal]:
     """Count the tasks by state."""
     return [StateTotal(*row) for row in cursor.execute(_SQL.totals).fetchall()]

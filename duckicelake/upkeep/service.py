@@ -122,6 +122,7 @@ class LakePlanner:
         self._settings = settings
         self._services = services
         self._failed = failed
+        self._failures: dict[str, int] = {}
 
     def run(self, ended: threading.Event) -> None:
         """Look until the event is set."""
@@ -139,10 +140,13 @@ class LakePlanner:
         with self._services.database.statement() as cursor:
             totals = {total.state: total for total in queue.count_tasks(cursor)}
             policies = queue.read_policies(cursor)
+            failures = queue.count_failures(cursor) if totals else {}
         open_states = [totals[state] for state in ("queued", "waiting") if state in totals]
         oldest = max((total.age for total in open_states), default=0.0)
         counts = {state: totals[state].tasks if state in totals else 0 for state in _STATES}
         self._services.meter.upkeep_queued(self._services.warehouse or "default", counts, oldest)
+        self._failures = dict.fromkeys(self._failures, 0) | failures
+        self._services.meter.upkeep_failed(self._services.warehouse or "default", self._failures)
         if has_task:
             _PROCESSES.start(self._settings)
         return _LOOK_SECONDS if totals or keeps_itself(self._services, policies) else _IDLE_LOOK_SECONDS

@@ -53,6 +53,7 @@ def exported() -> dict[str, set[str]]:
     metrics.feed_behind(0.01)
     metrics.task_failed("follow")
     metrics.upkeep_queued("north", {"queued": 1}, 1.0)
+    metrics.upkeep_failed("north", {"compact": 1})
     metrics.warehouse_request("north", 200, 0.01)
     metrics.warehouse_refused("north")
     with metrics.phase("plan"), metrics.store_call("read"):

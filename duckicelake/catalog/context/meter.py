@@ -82,6 +82,9 @@ class Meter(Protocol):
     def upkeep_queued(self, warehouse: str, tasks: Mapping[str, int], oldest_seconds: float) -> None:
         """Set how many tasks of upkeep a warehouse has by state, and the age of the oldest that may be taken."""
 
+    def upkeep_failed(self, warehouse: str, attempts: Mapping[str, int]) -> None:
+        """Set how many attempts at tasks of upkeep failed in the last hour, by kind."""
+
     def store_call(self, call: str) -> AbstractContextManager[object]:
         """Measure the block, which calls the object store; what it raises counts as a failed call."""
 
@@ -123,6 +126,9 @@ class _Unmeasured:
         pass
 
     def upkeep_queued(self, warehouse: str, tasks: Mapping[str, int], oldest_seconds: float) -> None:
+        pass
+
+    def upkeep_failed(self, warehouse: str, attempts: Mapping[str, int]) -> None:
         pass
 
     def store_call(self, call: str) -> AbstractContextManager[object]:  # noqa: ARG002

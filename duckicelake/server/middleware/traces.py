@@ -118,6 +118,9 @@ class TracedMeter:
     def upkeep_queued(self, warehouse: str, tasks: Mapping[str, int], oldest_seconds: float) -> None:
         self.meter.upkeep_queued(warehouse, tasks, oldest_seconds)
 
+    def upkeep_failed(self, warehouse: str, attempts: Mapping[str, int]) -> None:
+        self.meter.upkeep_failed(warehouse, attempts)
+
     @contextmanager
     def store_call(self, call: str) -> Iterator[None]:
         with self.tracer.span(f"store {call}", remote=True), self.meter.store_call(call):

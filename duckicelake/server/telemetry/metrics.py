@@ -117,6 +117,14 @@ class Metrics:
             "warehouse",
             mode="livemax",
         )
+        self._upkeep_failures = gauge(
+            self._registry,
+            "upkeep_failures",
+            "Attempts at tasks of upkeep in the last hour that failed, or ended with their worker",
+            "warehouse",
+            "kind",
+            mode="livemax",
+        )
         self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
         self._warehouses_open = gauge(self._registry, "warehouses_open", "Warehouses beside the first that are open")
         self._warehouse_requests = self._counter(
@@ -237,6 +245,10 @@ class Metrics:
         for state, count in tasks.items():
             self._upkeep_tasks.labels(warehouse, state).set(count)
         self._upkeep_age.labels(warehouse).set(oldest_seconds)
+
+    def upkeep_failed(self, warehouse: str, attempts: Mapping[str, int]) -> None:
+        for kind, count in attempts.items():
+            self._upkeep_failures.labels(warehouse, kind).set(count)
 
     def store_call(self, call: str) -> "_StoreCall":
         return _StoreCall(self._store_calls, call)

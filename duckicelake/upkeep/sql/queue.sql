@@ -139,3 +139,13 @@ FROM duckicelake_upkeep_task t GROUP BY t.state;
 
 -- clock: Postgres's time in milliseconds since the epoch
 SELECT trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
+-- failures: of workers' attempts, those in the last hour that didn't do their task, by kind; of the newest jobs alone
+SELECT j.kind, count(*)
+FROM duckicelake_job j
+WHERE j.number > (SELECT max(number) FROM duckicelake_job) - 5000
+  AND starts_with(j.engine, 'duckicelake upkeep on ')
+  AND (j.result IN ('failed', 'lost') OR (j.ended IS NULL AND j.lease_until < clock_timestamp())
+       OR (j.result = 'skipped' AND j.message NOT IN ('the worker stops', 'the worker stopped', 'quiet hours have begun')))
+  AND coalesce(j.ended, j.lease_until) > clock_timestamp() - interval '1 hour'
+GROUP BY j.kind;
