@@ -243,8 +243,16 @@ def flush_waiting(services: Services, table: FlushableRows) -> Flushed:
 
 def flush_if_free(services: Services, table: FlushableRows) -> Flushed | None:
     """Flush a table unless another process is at it; raises as `flush_rows` does."""
-    with services.database.statement() as cursor, flush_writer.hold_flush_lease(cursor, table.table_id) as is_ours:
-        return flush_waiting(services, table) if is_ours else None
+    return flush_unless_busy(services, parse_schema_name(table.schema_name), table.table_name, table.table_id)
+
+
+def flush_unless_busy(services: Services, namespace: Namespace, name: str, table_id: int) -> Flushed | None:
+    """Flush a table, as the flusher and workers of upkeep both do; None if another process is at it.
+
+    Raises as `flush_rows` does.
+    """
+    with services.database.statement() as cursor, flush_writer.hold_flush_lease(cursor, table_id) as is_ours:
+        return flush_rows(services, namespace, name) if is_ours else None
 
 
 def flush_in_background(

@@ -6,7 +6,7 @@ from typing import Final
 from duckicelake.catalog import gc, warehouse
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.expiry import expire_snapshots
-from duckicelake.catalog.flush import flush_rows
+from duckicelake.catalog.flush import flush_unless_busy
 from duckicelake.catalog.lake_files import list_lake_files
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.upkeep_tasks import TaskAction, TaskControl, UpkeepSource
@@ -14,6 +14,7 @@ from duckicelake.errors import ConflictError
 from duckicelake.features.registry import load_entry_point, load_hooks
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.storage.policy import canonicalize
+from duckicelake.upkeep import queue
 
 ACTIONS: Final[dict[str, str]] = {
     "flush": "duckicelake.upkeep.actions:flush",
@@ -48,9 +49,11 @@ def flush(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOut
 
     The table is loaded before, so that what DuckDB did until now is listed, one snapshot for each.
     """
-    load_current_table(services, task.namespace, task.table)
+    version = load_current_table(services, task.namespace, task.table)
     control.check()
-    flushed = flush_rows(services, task.namespace, task.table)
+    flushed = flush_unless_busy(services, task.namespace, task.table, version.row.table_id)
+    if flushed is None:
+        return TaskOutcome("skipped", "another process flushes the table")
     if flushed.snapshot_id is None:
         return TaskOutcome("unchanged", "no rows are in Postgres any more")
     counts = {
@@ -64,7 +67,7 @@ def flush(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOut
 def expire(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
     """Expire snapshots of before the policy's age; their files go with DuckDB's cleanup."""
     control.check()
-    before_ms = services.clock() - task.policy.snapshot_age
+    before_ms = _read_now_ms(services) - task.policy.snapshot_age
     expired = expire_snapshots(services, task.namespace, task.table, before_ms, task.policy.snapshots_kept)
     return TaskOutcome("done" if expired.snapshots else "unchanged", None, (), {"expired snapshots": expired.snapshots})
 
@@ -76,7 +79,7 @@ def remove_orphans(services: Services, task: UpkeepTask, control: TaskControl) -
     if reason is not None:
         raise ConflictError(f"Nothing was deleted: {reason}")
     location = canonicalize(load_current_table(services, task.namespace, task.table).metadata.location)
-    before_ms = services.clock() - task.policy.orphan_age
+    before_ms = _read_now_ms(services) - task.policy.orphan_age
     found = []
     for file in list_lake_files(services, {location}):
         control.check()
@@ -89,3 +92,9 @@ def remove_orphans(services: Services, task: UpkeepTask, control: TaskControl) -
     gc.delete_orphans(services, orphans)
     counts |= {"deleted files": len(orphans), "deleted bytes": sum(file.size for file in orphans)}
     return TaskOutcome("done" if orphans else "unchanged", None, (), counts)
+
+
+def _read_now_ms(services: Services) -> int:
+    """Read Postgres's time: by a clock of this machine that is ahead, too much would be old enough to go."""
+    with services.database.statement(only_reads=True) as cursor:
+        return queue.read_clock(cursor)

@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
 import duckdb
@@ -17,17 +18,20 @@ from duckicelake.catalog.jobs import BeginJob, JobAnswer, begin_job, list_jobs
 from duckicelake.catalog.maintenance import table_statistics
 from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.catalog.upkeep_tasks import TaskControl
+from duckicelake.catalog.warehouse import settle
 from duckicelake.errors import StoreDeniedError, TaskStoppedError, UnavailableError, UnsupportedError
 from duckicelake.iceberg.rest import RenameTableRequest
 from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.ducklake.maintenance import read_table_ids
+from duckicelake.lake.inlined.flush_writer import hold_flush_lease
 from duckicelake.lake.setup.format import prepare_catalog
-from duckicelake.maintenance.policy import AUTOMATIC
+from duckicelake.maintenance.policy import AUTOMATIC, parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.upkeep import actions, queue
 from duckicelake.upkeep.planner import find_due, keeps_itself, plan_lake, request_tasks
-from duckicelake.upkeep.queue import QueuedTask, TaskFilter
+from duckicelake.upkeep.queue import DueTask, QueuedTask, TaskFilter
 from duckicelake.upkeep.worker import MAINTENANCE_LEASE, MAX_ATTEMPTS, Worker, WorkerLimits
-from tests.support.client import NS, Client, duckdb_rows, set_properties
+from tests.support.client import NS, Client, duckdb_rows, local, set_properties
 from tests.support.waits import wait_until
 
 LIMITS = WorkerLimits(memory_bytes=256 * 1024**2, disk_bytes=1024**3, at_once=2)
@@ -228,6 +232,26 @@ def test_fault_leaves_a_state_that_says_what_it_is(
         Worker(LIMITS).work(lake.services)
     assert only(lake.services).state == "failed"
     assert says in str(only(lake.services).message)
+    with lake.services.database.reading() as cursor:
+        assert queue.count_failures(cursor) == {"flush": MAX_ATTEMPTS}
+
+
+def test_flush_waits_for_one_that_the_flusher_is_at(lake: Client) -> None:
+    plan(lake.services)
+    table_id = find_table_id(lake.services)
+    with lake.services.database.statement() as cursor, hold_flush_lease(cursor, table_id) as is_ours:
+        assert is_ours
+        assert Worker(LIMITS).work(lake.services)
+    assert (only(lake.services).state, only(lake.services).message) == ("waiting", "another process flushes the table")
+    make_ready(lake.services)
+    assert Worker(LIMITS).work(lake.services)
+    assert only(lake.services).state == "done"
+
+
+def find_table_id(services: Services) -> int:
+    with services.database.reading() as cursor:
+        ((table_id, *_),) = read_table_ids(cursor, "ns", "t", 0, None)
+    return table_id
 
 
 def test_task_whose_worker_was_killed_is_taken_by_another_and_by_no_third(lake: Client) -> None:
@@ -329,6 +353,34 @@ def test_request_needs_no_policy_and_repeats_what_is_done(lake: Client, ducklake
     assert len(request_tasks(lake.services, NS, "t", ("flush",))) == 1
     assert Worker(LIMITS).work(lake.services)
     assert len(jobs(lake.services)) == 2
+
+
+@pytest.mark.parametrize("days", [-30, 30])
+def test_clock_of_a_worker_decides_nothing(lake: Client, days: int) -> None:
+    """Neither what is old enough to go, nor when a lease ends."""
+    services = lake.services
+    settle(services)
+    wrong = replace(services, clock=lambda: services.clock() + days * 24 * 3600 * 1000)
+    lake.append((100, "a"))
+    lake.append((101, "b"))
+    snapshots = len(lake.metadata()["snapshots"])
+    young = local(lake.metadata()["location"]) / "data" / "of-a-commit-under-way.parquet"
+    young.write_bytes(b"rows")
+    task_of = partial(UpkeepTask, namespace=NS, table="t", why="a test", target_size=1)
+    policies = {"history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000), "maintenance.orphans.older-than": "1d"}
+    due = [
+        DueTask(find_table_id(services), task_of(kind, policy=parse_policy(policies)), "", policies)
+        for kind in ("expire", "remove-orphans")
+    ]
+    with services.database.transaction() as cursor:
+        queue.enqueue(cursor, due, requested_by="a test")
+    assert Worker(LIMITS).work(wrong)
+    assert Worker(LIMITS).work(wrong)
+    assert [(task.kind, task.state) for task in tasks(services)] == [
+        ("expire", "done"),
+        ("remove-orphans", "done"),
+    ], tasks(services)
+    assert (len(lake.metadata()["snapshots"]), young.exists()) == (snapshots, True)
 
 
 def test_one_of_many_processes_plans(lake: Client) -> None:
