@@ -171,6 +171,26 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusingStore:
+    """A store that takes no file for as long as there is an error to raise."""
+
+    store: ObjectStore
+    errors: list[Exception]
+
+    def write(self, location: str, data: bytes) -> None:
+        if self.errors:
+            raise self.errors[0]
+        self.store.write(location, data)
+
+    def write_all(self, files: Sequence[NewObject]) -> None:
+        for file in files:
+            self.write(*file)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+@dataclass(frozen=True, slots=True)
 class SupersededDatabase:
     """A database in which something happens once a first commit is computed, before its transaction."""
 
