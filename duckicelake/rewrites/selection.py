@@ -10,7 +10,7 @@ from duckicelake.maintenance.policy import MaintenancePolicy
 
 _SMALL_SHARE: Final = 0.75
 """Of the target size: a file below it is small."""
-_MOST_FILES: Final = 1_000
+_MOST_FILES: Final = 5_000
 """Of a group: what one statement reads, and one commit replaces."""
 
 
