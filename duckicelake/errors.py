@@ -127,6 +127,10 @@ class InvalidViewError(InvalidRequestError):
     """A view would break a rule of the view specification."""
 
 
+class QueryMemoryError(InvalidRequestError):
+    """A statement of DuckDB takes more memory than it may."""
+
+
 class RefusedAddressError(InvalidRequestError):
     """A URL that a caller gave isn't one of a public HTTP server, nor of one that the settings list."""
 

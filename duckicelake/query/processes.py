@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 from anyio.to_thread import run_sync
 
-from duckicelake.errors import InvalidRequestError, UnavailableError, UnsupportedError
+from duckicelake.errors import InvalidRequestError, QueryMemoryError, UnavailableError, UnsupportedError
 from duckicelake.query.statement import parse_tree
 
 WORKER: Final = Path(__file__).with_name("worker.py")
@@ -316,7 +316,7 @@ def _build_error(described: Mapping[str, str]) -> Exception:
     if kind == "InterruptException":
         return InvalidRequestError(_TOO_SLOW)
     if kind == "OutOfMemoryException":
-        return InvalidRequestError(f"The query takes more memory than it may: {message.splitlines()[0]}")
+        return QueryMemoryError(f"The query takes more memory than it may: {message.splitlines()[0]}")
     return UnavailableError(message) if kind in _REFUSALS else InvalidRequestError(message)
 
 

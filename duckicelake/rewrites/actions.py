@@ -68,11 +68,11 @@ class _Rewrite:
 
     def run(self) -> TaskOutcome:
         limits = QueryLimits(1, self.control.memory_bytes, self.control.scratch_bytes, STATEMENT_SECONDS, 0)
-        version, groups = self._choose()
-        if not groups:
-            return TaskOutcome("unchanged", "no files are worth it any more")
-        self.control.report(count_files(groups))
         with open_process(self.services, limits, self.task.namespace, self.task.table) as process:
+            version, groups = self._choose()
+            if not groups:
+                return TaskOutcome("unchanged", "no files are worth it any more")
+            self.control.report(count_files(groups))
             for _ in range(_ROUNDS):
                 skipped = [group for group in groups if not self._rewrite_group(process, version, group)]
                 if not skipped:

@@ -2,17 +2,20 @@
 
 import base64
 import json
+import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock, Timer
 from typing import Any, Final
 
 from duckicelake.bridge.values.columns import to_columns
 from duckicelake.bridge.values.types import build_field_ids, quote_identifier
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, QueryMemoryError
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.sort import SortOrder
@@ -21,7 +24,7 @@ from duckicelake.lake.model import find_children
 from duckicelake.maintenance.layout import RowOrder
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.properties import BLOOM_FILTER_FPP_PREFIX, BLOOM_FILTER_PREFIX
-from duckicelake.query.processes import QueryLimits, QueryProcess
+from duckicelake.query.processes import OpenOrder, QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets
 from duckicelake.query.statement import LAKE
@@ -37,11 +40,15 @@ _ROW_GROUP_ROWS: Final = 122_880
 _DICTIONARY_BYTES: Final = 64 * 1024 * 1024
 _FALSE_POSITIVES: Final = 0.01
 """Iceberg's default."""
+_THREAD_BYTES: Final = 128 * 1024 * 1024
+"""Of memory for each thread of DuckDB's, which holds row groups that it reads and writes."""
 _CELLS: Final = 256
 """Of each column of a z-order: so many ranges of about as many rows each."""
 _SAMPLE_ROWS: Final = 100_000
 STATEMENT_SECONDS: Final = 3600.0
 """Of one statement, which reads one group of files, or some columns."""
+KEPT_SECONDS: Final = 10.0
+"""For which a process is kept that has no task."""
 _SKETCHED_AS: Final = {"boolean": "TINYINT", "int": "INTEGER", "long": "BIGINT", "timestamp": "TIMESTAMP"}
 """DuckDB's types of columns that it may have in several."""
 
@@ -97,11 +104,12 @@ class SketchedColumn:
 
 @dataclass(slots=True)
 class RewriteProcess:
-    """The process. secrets: keys for the table's folders."""
+    """The process. secrets: keys for the table's folders. order: how it opens the lake; None once it has."""
 
     process: QueryProcess
     limits: QueryLimits
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    order: OpenOrder | None = None
 
     def write_group(
         self,
@@ -182,21 +190,84 @@ class RewriteProcess:
         )
 
     def _ask(self, kind: bytes, order: Mapping[str, Any]) -> Any:
+        if self.order is not None:
+            self.process.open(self.order, self.limits)
+            self.order = None
         message = {**order, "secrets": self.secrets}
-        _, body = self.process.ask(kind, json.dumps(message).encode(), self.limits.seconds + GRACE_SECONDS)
+        try:
+            _, body = self.process.ask(kind, json.dumps(message).encode(), self.limits.seconds + GRACE_SECONDS)
+        except QueryMemoryError as error:
+            raise QueryMemoryError(
+                f"DuckDB takes more than the {self.limits.memory_bytes} bytes that a task gives it: raise "
+                f"DUCKICELAKE_UPKEEP_MEMORY_BYTES, of which it has half, and run the task again. {error}"
+            ) from error
         return json.loads(bytes(body))
+
+
+class ProcessKeeper:
+    """Keeps the process of the last task for a while: to start one and to open the lake takes as long as 200 files."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: tuple[_ProcessKey, QueryProcess] | None = None
+
+    def take(self, key: "_ProcessKey") -> QueryProcess | None:
+        """Return the kept process if it is alive and opened the same lake in the same way; else end it."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is None:
+            return None
+        if kept[0] == key and kept[1].is_alive:
+            return kept[1]
+        kept[1].kill()
+        return None
+
+    def keep(self, key: "_ProcessKey", process: QueryProcess) -> None:
+        """Keep a process that has nothing to do, in the place of the one before."""
+        process.used_at = time.monotonic()
+        with self._lock:
+            before, self._kept = self._kept, (key, process)
+        if before is not None:
+            before[1].kill()
+        timer = Timer(KEPT_SECONDS, self._end_unused)
+        timer.daemon = True
+        timer.start()
+
+    def _end_unused(self) -> None:
+        with self._lock:
+            kept = self._kept
+            if kept is None or time.monotonic() - kept[1].used_at < KEPT_SECONDS:
+                return
+            self._kept = None
+        kept[1].kill()
+
+
+_ProcessKey = tuple[OpenOrder, QueryLimits]
+_KEEPER: Final = ProcessKeeper()
 
 
 @contextmanager
 def open_process(services: Services, limits: QueryLimits, namespace: Namespace, name: str) -> Iterator[RewriteProcess]:
-    """Start a process that reads a table, which ends with the block. MissingExtraError without the extra `queries`."""
-    process = QueryProcess(_WORKER)
+    """Have a process that reads a table for as long as the block. MissingExtraError without the extra `queries`.
+
+    A new one starts beside the block, and opens the lake when it is asked first. It is kept for the next task unless
+    the block raises.
+    """
+    order = build_open_order(services, is_restricted=False)
+    threads = max(1, min(os.cpu_count() or 1, limits.memory_bytes // _THREAD_BYTES))
+    order = replace(order, settings={**order.settings, "preserve_insertion_order": True, "threads": threads})
+    kept = _KEEPER.take((order, limits))
+    process = kept or QueryProcess(_WORKER)
     try:
-        order = build_open_order(services, is_restricted=False)
-        process.open(replace(order, settings={**order.settings, "preserve_insertion_order": True}), limits)
         keys = build_secrets(services, [(namespace, name)]) if is_in_buckets(services) else {}
-        yield RewriteProcess(process, limits, keys)
-    finally:
+        opened = RewriteProcess(process, limits, keys, order if kept is None else None)
+        yield opened
+    except BaseException:
+        process.kill()
+        raise
+    if opened.order is None:
+        _KEEPER.keep((order, limits), process)
+    else:
         process.kill()
 
 

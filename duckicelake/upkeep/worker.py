@@ -92,7 +92,7 @@ class RunningTask:
         self._lost: str | None = None
         self._quiet_until: int | None = None
         self._has_job = False
-        self.memory_bytes = limits.memory_bytes
+        self.memory_bytes = limits.memory_bytes // 2  # beside its limit DuckDB takes up to as much for what it writes
         self.scratch_bytes = limits.disk_bytes
         self.scratch = Path(tempfile.mkdtemp(prefix="duckicelake-upkeep-", dir=limits.scratch))
 

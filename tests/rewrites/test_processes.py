@@ -1,0 +1,77 @@
+"""The process of rewrites: kept between tasks, ended after a while and after errors; what it says of its memory."""
+
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import QueryMemoryError
+from duckicelake.maintenance.policy import parse_policy
+from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.query.processes import QueryLimits
+from duckicelake.rewrites import rows
+from duckicelake.rewrites.actions import sort
+from duckicelake.rewrites.rows import RewriteProcess, open_process
+from tests.rewrites.test_histories import Control
+
+MB = 1024 * 1024
+LIMITS = QueryLimits(1, 256 * MB, 1024 * MB, 60, 0)
+ONE = {"query": "SELECT 1", "parameters": {}}
+
+
+def use_process(services: Services, limits: QueryLimits = LIMITS) -> tuple[int, Path]:
+    """Ask a process something; return its pid and folder."""
+    with open_process(services, limits, ("main",), "t") as opened:
+        assert opened._ask(b"F", ONE) == [[1]]
+        return opened.process.pid, opened.process.folder
+
+
+def test_a_process_does_one_task_after_another(services: Services) -> None:
+    first, folder = use_process(services)
+    assert use_process(services) == (first, folder)
+    other, _ = use_process(services, QueryLimits(1, 128 * MB, 1024 * MB, 60, 0))
+    assert other != first, "it has other limits"
+    assert not folder.exists(), "one process is kept alone"
+
+
+def test_a_process_ends_without_a_task(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "KEPT_SECONDS", 0.2)
+    first, folder = use_process(services)
+    deadline = time.monotonic() + 30
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not folder.exists()
+    assert use_process(services)[0] != first
+
+
+def fail(opened: RewriteProcess) -> None:
+    opened._ask(b"F", ONE)
+    raise RuntimeError("stopped")
+
+
+def test_a_process_whose_task_failed_is_not_kept(services: Services) -> None:
+    with pytest.raises(RuntimeError, match="stopped"), open_process(services, LIMITS, ("main",), "t") as opened:
+        fail(opened)
+    assert not opened.process.is_alive
+    assert not opened.process.folder.exists()
+
+
+def test_a_task_without_a_question_opens_no_lake(services: Services) -> None:
+    with open_process(services, LIMITS, ("main",), "t") as opened:
+        pass
+    assert not opened.process.is_alive
+
+
+def test_too_little_memory_names_the_setting(
+    services: Services, ducklake: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute(
+        "CREATE TABLE lake.main.t AS SELECT range AS id, repeat(md5(range::VARCHAR), 20) n FROM range(60000)"
+    )
+    wanted = UpkeepTask("sort", ("main",), "t", "asked for", parse_policy({"maintenance.sort.order": "n"}), 128 * MB)
+    control = Control(tmp_path, memory_bytes=16 * MB)
+    with pytest.raises(QueryMemoryError, match="raise DUCKICELAKE_UPKEEP_MEMORY_BYTES"):
+        sort(services, wanted, control)
