@@ -40,6 +40,11 @@ _ROW_GROUP_ROWS: Final = 122_880
 _DICTIONARY_BYTES: Final = 64 * 1024 * 1024
 _FALSE_POSITIVES: Final = 0.01
 """Iceberg's default."""
+_STAGED: Final = "staged_rows"
+_DIRECT_SHARE: Final = 0.125
+"""Of DuckDB's memory. Rows of larger files are sorted from a temporary table, which spills: a sort that reads files
+leaves no memory for their row groups. 350 MB of rows in 87 MB of files took over 256 MB so, and 128 MB from the table.
+"""
 _THREAD_BYTES: Final = 128 * 1024 * 1024
 """Of memory for each thread of DuckDB's, which holds row groups that it reads and writes."""
 _CELLS: Final = 256
@@ -123,11 +128,16 @@ class RewriteProcess:
         partitions: by which the files are divided; None: they stay in the partition of the group.
         """
         before, key = _write_order(table, group, order)
-        query = f"{self._select(table, group)}{f' ORDER BY {key}' if key else ''}"
+        rows, after = self._select(table, group), list[str]()
+        if key and group.size > _DIRECT_SHARE * self.limits.memory_bytes:
+            before, after = [*before, f"CREATE OR REPLACE TEMP TABLE {_STAGED} AS {rows}"], [f"DROP TABLE {_STAGED}"]
+            rows = f"FROM {_STAGED} t"
+        query = f"{rows}{f' ORDER BY {key}' if key else ''}"
         if partitions is not None:
             query = f"SELECT *, {_write_keys(partitions)} FROM ({query})"
         wanted = {
             "before": before,
+            "after": after,
             "query": query,
             "divided_by": [f"{KEY_PREFIX}{at}" for at in range(len(partitions.keys))] if partitions else [],
             "format": f"FORMAT parquet, COMPRESSION {table.codec}, FIELD_IDS {_write_field_ids(table)}"

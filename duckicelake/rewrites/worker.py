@@ -49,7 +49,7 @@ def find_lineage(
 def write_rows(
     connection: duckdb.DuckDBPyConnection, message: Message, answers: Answers, commands: Commands
 ) -> Iterator[Message]:
-    """Run the statements before, then copy the rows of the order's query into files; answer what these are."""
+    """Copy the rows of the order's query into files, between its other statements; answer what the files are."""
     order = json.loads(message[1])
     folder = Path.cwd() / _FOLDER / order["name"]
     folder.parent.mkdir(exist_ok=True)
@@ -61,6 +61,8 @@ def write_rows(
             connection.execute(statement)
         rows = connection.execute(f"COPY ({order['query']}) TO {_quote(str(folder))} ({order['format']}, {options})")
         made = [[str(file), count, size, stats, keys] for file, count, size, _, stats, keys, *_ in rows.fetchall()]
+        for statement in order["after"]:
+            connection.execute(statement)
     yield b"W", json.dumps(made).encode()
 
 

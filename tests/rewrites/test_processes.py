@@ -75,3 +75,18 @@ def test_too_little_memory_names_the_setting(
     control = Control(tmp_path, memory_bytes=16 * MB)
     with pytest.raises(QueryMemoryError, match="raise DUCKICELAKE_UPKEEP_MEMORY_BYTES"):
         sort(services, wanted, control)
+
+
+def test_a_sort_of_more_rows_than_memory_spills(
+    services: Services, ducklake: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    text = " || ".join(f"md5(concat(range, {at}))" for at in range(5))
+    ducklake.execute(f"CREATE TABLE lake.main.t AS SELECT range AS id, {text} AS n FROM range(700000)")
+    sums = "SELECT count(*), bit_xor(hash(rowid, id, n)) FROM lake.main.t"
+    before = ducklake.execute(sums).fetchall()
+    wanted = UpkeepTask("sort", ("main",), "t", "asked for", parse_policy({"maintenance.sort.order": "n"}), 64 * MB)
+    assert sort(services, wanted, Control(tmp_path, memory_bytes=128 * MB)).result == "done"
+    assert ducklake.execute(sums).fetchall() == before
+    lines = "SELECT n < lag(n) OVER (ORDER BY filename, file_row_number) AS is_wrong FROM lake.main.t"
+    assert ducklake.execute(f"SELECT count(*) FROM ({lines}) WHERE is_wrong").fetchall() == [(0,)]
