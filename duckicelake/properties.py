@@ -68,6 +68,8 @@ JOB_KEY: Final = "duckicelake.job"
 """The key in the summary of a pipeline's snapshot: the id of the job that made it."""
 REFRESH_STATE: Final = "refresh-state"
 """The key in the summary of a snapshot of a materialized view: what the refresh has read, as Iceberg's draft says."""
+QUERY_SOURCES: Final = "ducklake.query-sources"
+"""The key in the summary of a snapshot that is the result of a query: what that has read, in the form of the other."""
 _NONE: Final[Mapping[str, str]] = {}
 _DEFAULT_PREVIOUS_VERSIONS: Final = 100
 _ENFORCEMENT_LEVELS: Final = frozenset({"metrics", "strict"})

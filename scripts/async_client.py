@@ -70,7 +70,7 @@ from duckicelake.client.lake import Lake, connect
 from duckicelake.client.lineage import LineageDirection, LineageInfo
 from duckicelake.client.models import CatalogObject, FoundName, Json, ObjectKind, TableInfo, TableSize, ViewInfo
 from duckicelake.client.operations import CallerInfo, DroppedInfo, UndropInfo
-from duckicelake.client.query_result import PlanInfo, QueryInfo, QueryPage, QueryResult
+from duckicelake.client.query_result import PlanInfo, QueryInfo, QueryPage, QueryResult, SavedResultInfo
 from duckicelake.client.upkeep import AuditRecord, CheckReport, CheckResult, OrphanInfos, UpkeepInfo
 
 

@@ -101,7 +101,7 @@ def create_table(
     Raises AlreadyExistsError, NoSuchNamespaceError, InvalidRequestError, UnsupportedError.
     """
     if request.stage_create:
-        staged = _first_metadata(services, namespace, request)
+        staged = build_first_metadata(services, namespace, request)
         access = grant_delegation(
             services,
             wish,
@@ -110,7 +110,9 @@ def create_table(
         answer = {"metadata": staged.to_json(), "config": access.config, **access.members}
         return LoadedTable((orjson.dumps(answer),), None)
     created = services.run_once(
-        lambda: commits.create_from(services, namespace, request.name, _first_metadata(services, namespace, request)),
+        lambda: commits.create_from(
+            services, namespace, request.name, build_first_metadata(services, namespace, request)
+        ),
         partial(load_committed_before, services),
     )
     return _load_response(created, _access_after(services, wish, namespace, request.name, created))
@@ -254,8 +256,8 @@ def _check_absent(services: Services, namespace: Namespace, name: str) -> None:
         check_name_free(cursor, to_schema_name(namespace), name)
 
 
-def _first_metadata(services: Services, namespace: Namespace, request: CreateTableRequest) -> TableMetadata:
-    """Return the metadata of a table that isn't there yet.
+def build_first_metadata(services: Services, namespace: Namespace, request: CreateTableRequest) -> TableMetadata:
+    """Build the metadata of a table that isn't there yet.
 
     Raises AlreadyExistsError, NoSuchNamespaceError, InvalidRequestError, UnsupportedError.
     """

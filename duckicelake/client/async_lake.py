@@ -21,7 +21,7 @@ from duckicelake.client.lake import Lake, connect
 from duckicelake.client.lineage import LineageDirection, LineageInfo
 from duckicelake.client.models import CatalogObject, FoundName, Json, ObjectKind, TableInfo, TableSize, ViewInfo
 from duckicelake.client.operations import CallerInfo, DroppedInfo, UndropInfo
-from duckicelake.client.query_result import PlanInfo, QueryInfo, QueryPage, QueryResult
+from duckicelake.client.query_result import PlanInfo, QueryInfo, QueryPage, QueryResult, SavedResultInfo
 from duckicelake.client.upkeep import AuditRecord, CheckReport, CheckResult, OrphanInfos, UpkeepInfo
 
 
@@ -191,6 +191,29 @@ class AsyncLake:
     async def explain_sql(self, statement: str, *, namespace: str = "", at: str | None = None) -> PlanInfo:
         """Return DuckDB's plan of a SELECT, and how many files of each table it reads. The query isn't run."""
         return await to_thread(partial(self.sync.explain_sql, statement, namespace=namespace, at=at))
+
+    async def save_sql(
+        self,
+        statement: str,
+        name: str,
+        *,
+        namespace: str = "",
+        at: str | None = None,
+        query_id: str | None = None,
+        is_dry_run: bool = False,
+    ) -> SavedResultInfo:
+        """Make a table of the result of a SELECT, in one commit; a dry run says only what it would be."""
+        return await to_thread(
+            partial(
+                self.sync.save_sql,
+                statement,
+                name,
+                namespace=namespace,
+                at=at,
+                query_id=query_id,
+                is_dry_run=is_dry_run,
+            )
+        )
 
     async def queries(self) -> Sequence[QueryInfo]:
         """Return the caller's queries of the last minutes, or everyone's for an administrator; the newest first."""

@@ -27,6 +27,7 @@ from duckicelake.client.query_result import (
     QueryInfo,
     QueryPage,
     QueryResult,
+    SavedResultInfo,
     parse_plan,
 )
 from duckicelake.client.records import parse_record
@@ -329,6 +330,28 @@ class Lake(LakeActivity):
         """Return DuckDB's plan of a SELECT, and how many files of each table it reads. The query isn't run."""
         body = _build_query(sql=statement, namespace=namespace, at=at, explain=True)
         return parse_plan(self.client.post(self.client.own("sql", "query"), body))
+
+    def save_sql(
+        self,
+        statement: str,
+        name: str,
+        *,
+        namespace: str = "",
+        at: str | None = None,
+        query_id: str | None = None,
+        is_dry_run: bool = False,
+    ) -> SavedResultInfo:
+        """Make a table of the result of a SELECT, in one commit; a dry run says only what it would be.
+
+        namespace: of tables that are named without one; by default that of the new table.
+        """
+        levels, own = parse_table(name)
+        default = {"default-namespace": list(parse_name(namespace))} if namespace else {}
+        body = default | _build_query(
+            namespace="", name=own, sql=statement, at=at, query_id=query_id, dry_run=is_dry_run or None
+        )
+        path = self.client.iceberg("namespaces", encode_namespace(levels), "query-results")
+        return parse_record(SavedResultInfo, self.client.change("POST", path, body, seconds=QUERY_SECONDS))
 
     def queries(self) -> Sequence[QueryInfo]:
         """Return the caller's queries of the last minutes, or everyone's for an administrator; the newest first."""

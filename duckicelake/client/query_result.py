@@ -48,6 +48,34 @@ class QueryInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedColumnInfo:
+    """A column of a table that was made of a query's result. type: in DuckDB's spelling."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedResultInfo:
+    """A table that was made of a query's result; of a dry run, what it would be, without what only a table has.
+
+    sources: full names of the tables that the query reads.
+    """
+
+    namespace: tuple[str, ...]
+    name: str
+    columns: tuple[SavedColumnInfo, ...]
+    sources: tuple[str, ...]
+    ducklake_snapshot_id: int
+    table_uuid: str | None = None
+    snapshot_id: int | None = None
+    rows: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ScanInfo:
     """What a query reads of a table at most, by the catalog's statistics; numbers are None where it has none.
 

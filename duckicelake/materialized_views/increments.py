@@ -14,12 +14,15 @@ from typing import Any, Final, Literal
 import duckdb
 import orjson
 
+from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import LakeChange
 from duckicelake.materialized_views.sources import walk
 from duckicelake.materialized_views.view_rows import RefreshMode
+from duckicelake.query.contents import HOLE
 from duckicelake.query.statement import LAKE, Tree
+from duckicelake.sql_dialects.placeholders import DUCKDB, format_type_name
 
 _ROW_CLASSES: Final = frozenset(
     {"BETWEEN", "CASE", "CAST", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "OPERATOR"}
@@ -37,6 +40,19 @@ _EMPTY_SHAPES: Final = ("modifiers", "having", "sample", "qualify")
 
 class NotIncrementalError(Exception):
     """The contents must be computed as a whole; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """The view's own table at a snapshot, as DuckDB reads it."""
+
+    schema_name: str
+    name: str
+    snapshot_id: int
+
+    def __str__(self) -> str:
+        levels = ".".join(map(quote_identifier, (LAKE, self.schema_name, self.name)))
+        return f"{levels} AT (VERSION => {self.snapshot_id})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,3 +332,15 @@ def _build_constants(type_: str, values: Sequence[str | int]) -> Iterator[Tree]:
     for value in values:
         held = {"type": {"id": type_, "type_info": None}, "is_null": False, "value": value}
         yield {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "query_location": 0, "value": held}
+
+
+def write_merge(schema: Schema, merges: Sequence[str | None], own: TablePlace) -> str:
+    """Write the SQL around new groups that merges them with those of the view. merges: aggregates; None of keys."""
+    names = [quote_identifier(column.name) for column in schema.fields]
+    columns = [
+        name if merge is None else f"CAST({merge}({name}) AS {format_type_name(DUCKDB, column.type)}) AS {name}"
+        for name, merge, column in zip(names, merges, schema.fields, strict=True)
+    ]
+    keys = [name for name, merge in zip(names, merges, strict=True) if merge is None]
+    select = f"SELECT {', '.join(columns)} FROM (SELECT {', '.join(names)} FROM {own} UNION ALL ({HOLE}))"
+    return f"{select} GROUP BY {', '.join(keys)}" if keys else select

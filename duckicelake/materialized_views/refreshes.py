@@ -33,7 +33,6 @@ from duckicelake.iceberg.requirements import AssertRefSnapshotId
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.snapshots import retry_transaction
@@ -44,17 +43,14 @@ from duckicelake.lake.writer.tables import allow_write
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.materialized_views import view_rows
-from duckicelake.materialized_views.contents import (
-    HOLE,
-    ContentProcess,
-    ContentUpload,
+from duckicelake.materialized_views.increments import (
+    RefreshPlan,
     TablePlace,
-    WrittenFile,
-    open_process,
+    is_move,
+    plan_refresh,
+    read_appended,
     write_merge,
-    write_select,
 )
-from duckicelake.materialized_views.increments import RefreshPlan, is_move, plan_refresh, read_appended
 from duckicelake.materialized_views.sources import ResolvedQuery, resolve_query
 from duckicelake.materialized_views.view_rows import (
     Definer,
@@ -64,8 +60,16 @@ from duckicelake.materialized_views.view_rows import (
 )
 from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import REFRESH_STATE
+from duckicelake.query.contents import (
+    HOLE,
+    ContentProcess,
+    ContentUpload,
+    WrittenFile,
+    open_process,
+    write_select,
+)
 from duckicelake.query.processes import QueryLimits
-from duckicelake.query.reach import load_queried_table
+from duckicelake.query.saved_results import SOURCE_SNAPSHOT, find_main_snapshot, list_updates
 from duckicelake.query.service import find_limits
 from duckicelake.sql_dialects.placeholders import DUCKDB, format_type_name
 
@@ -78,8 +82,6 @@ _MAX_SNAPSHOTS: Final = 1000
 """Snapshots that are looked through again and again for changes of a source."""
 REFRESH_SECONDS: Final = 3600.0
 """For which one refresh may compute."""
-SOURCE_SNAPSHOT: Final = "ducklake.source-snapshot"
-"""The name of DuckLake's snapshot at which all sources were read."""
 _NAMINGS: Final = frozenset({"created_table", "altered_table"})
 """Kinds of changes by which a renamed table is recorded; its columns are compared with those of the query."""
 _VIEW_VERSION: Final = 1
@@ -305,21 +307,14 @@ def act_as_definer(services: Services, definer: Definer) -> Services:
 def find_source_states(services: Services, resolved: ResolvedQuery, snapshot_id: int) -> tuple[SourceState, ...]:
     """Find Iceberg's snapshots that were main of the sources at a snapshot of DuckLake."""
     return tuple(
-        replace(state, snapshot_id=_find_iceberg_snapshot(services, state, snapshot_id))
+        replace(
+            state,
+            snapshot_id=find_main_snapshot(services, parse_schema_name(state.schema_name), state.name, snapshot_id),
+        )
         if state.kind == "table"
         else state
         for state in resolved.states
     )
-
-
-def _find_iceberg_snapshot(services: Services, state: SourceState, upto: int) -> int | None:
-    try:
-        table = load_queried_table(services, parse_schema_name(state.schema_name), state.name)
-    except CatalogError:  # Iceberg's clients can't read it, or it has been dropped since
-        return None
-    numbers = {row.snapshot_id: row.ducklake_id for row in table.state.snapshots}
-    entries = (entry.snapshot_id for entry in reversed(table.metadata.snapshot_log))
-    return next((found for found in entries if numbers.get(found, upto + 1) <= upto), None)
 
 
 def describe_state(record: RefreshRecord, began_ms: int) -> dict[str, str]:
@@ -337,13 +332,6 @@ def describe_state(record: RefreshRecord, began_ms: int) -> dict[str, str]:
         "refresh-start-timestamp-ms": began_ms,
     }
     return {REFRESH_STATE: json.dumps(state), SOURCE_SNAPSHOT: str(record.snapshot_id)}
-
-
-def list_updates(snapshot: Snapshot) -> tuple[AddSnapshot, SetSnapshotRef]:
-    """List the updates that make a snapshot main."""
-    return AddSnapshot(snapshot=snapshot), SetSnapshotRef(
-        ref_name="main", snapshot_id=snapshot.snapshot_id, type="branch"
-    )
 
 
 def list_places(resolved: ResolvedQuery) -> list[tuple[Namespace, str]]:

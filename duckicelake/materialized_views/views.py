@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
-from uuid import uuid4
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.authz.locations import check_table_places
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.run import commit_all, render_version
 from duckicelake.catalog.context.audit_notes import build_touched
@@ -18,37 +16,18 @@ from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.errors import NoSuchNamespaceError
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
-from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.metadata_builder import DEFAULT_FORMAT_VERSION, build_new_table_metadata
-from duckicelake.iceberg.partition import UnboundPartitionSpec
 from duckicelake.iceberg.requirements import AssertCreate
-from duckicelake.iceberg.rest import CommitTableRequest
-from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.iceberg.updates import (
-    AddSchema,
-    AddSortOrder,
-    AddSpec,
-    AssignUuid,
-    SetCurrentSchema,
-    SetDefaultSortOrder,
-    SetDefaultSpec,
-    SetLocation,
-    SetProperties,
-    TableUpdate,
-    UpgradeFormatVersion,
-)
+from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest
+from duckicelake.iceberg.updates import TableUpdate
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.lake.ducklake.schemas import check_name_free, has_namespace
 from duckicelake.materialized_views import view_rows
-from duckicelake.materialized_views.contents import HOLE, ContentProcess, ContentUpload, open_process, write_select
 from duckicelake.materialized_views.refreshes import (
     choose_limits,
     describe_state,
     find_source_states,
     find_view,
     list_places,
-    list_updates,
 )
 from duckicelake.materialized_views.sources import ResolvedQuery, resolve_query
 from duckicelake.materialized_views.view_rows import (
@@ -59,7 +38,9 @@ from duckicelake.materialized_views.view_rows import (
     Schedule,
 )
 from duckicelake.postgres.queries import Transaction
+from duckicelake.query.contents import HOLE, ContentProcess, ContentUpload, open_process, write_select
 from duckicelake.query.processes import QueryLimits
+from duckicelake.query.saved_results import list_creation
 
 _SEPARATOR: Final = "\x1f"
 """Between schema and name in the keys of pages."""
@@ -105,7 +86,8 @@ def _create(services: Services, new: NewView, process: ContentProcess, began: fl
         newest, time = view_rows.read_newest_snapshot(cursor)
         resolved = resolve_query(services, cursor, process.process, new.query, newest)
     process.reach(services, list_places(resolved))
-    metadata = _build_metadata(services, new, process.describe(resolved.tree))
+    request = CreateTableRequest(name=new.name, schema_=process.describe(resolved.tree), properties=new.properties)
+    metadata = tables.build_first_metadata(services, new.namespace, request)
     sources = find_source_states(services, resolved, newest)
     record = RefreshRecord(newest, time, sources, resolved.digest, "whole", "created")
     upload = SnapshotUpload(services, metadata)
@@ -117,42 +99,6 @@ def _create(services: Services, new: NewView, process: ContentProcess, began: fl
         record = replace(record, rows_written=contents.rows, seconds=monotonic() - began)
         _commit(services, new, resolved, record, list_creation(metadata, snapshot))
     return find_view(services, new.namespace, new.name)
-
-
-def _build_metadata(services: Services, new: NewView, schema: Schema) -> TableMetadata:
-    """Build the metadata of the view's table, without snapshots."""
-    table_uuid = uuid4()
-    location = services.policy.table_location(new.namespace, new.name, table_uuid)
-    metadata = build_new_table_metadata(
-        table_uuid=str(table_uuid),
-        location=location,
-        schema=schema,
-        spec=None,
-        sort_order=None,
-        properties=new.properties,
-        format_version=DEFAULT_FORMAT_VERSION,
-        now_ms=services.clock(),
-    )
-    check_table_places(services, metadata.location, metadata.properties, None, None)
-    return metadata
-
-
-def list_creation(metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-    """List the updates that make a table of its first metadata and snapshot."""
-    last = -1  # what was added last
-    return (
-        AssignUuid(uuid=metadata.table_uuid),
-        UpgradeFormatVersion(format_version=metadata.format_version),
-        AddSchema(schema_=metadata.schema()),
-        SetCurrentSchema(schema_id=last),
-        AddSpec(spec=UnboundPartitionSpec()),
-        SetDefaultSpec(spec_id=last),
-        AddSortOrder(sort_order=metadata.sort_order()),
-        SetDefaultSortOrder(sort_order_id=last),
-        SetLocation(location=metadata.location),
-        SetProperties(updates=dict(metadata.properties)),
-        *list_updates(snapshot),
-    )
 
 
 def _commit(

@@ -38,14 +38,25 @@ def run_sql(
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the plan and how many files of each table it reads; run nothing.")
     ] = False,
+    save_as: Annotated[
+        str, typer.Option("--save-as", help="Make a table of the whole result, as sales.summary; print no rows.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --save-as: print the table's columns and sources; make nothing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a query in the server, over tables that you may read, and print its rows."""
+    """Run a query in the server, over tables that you may read; print its rows, or make a table of them."""
     from duckicelake.errors import BadInputError
 
     text = sys.stdin.read() if statement == "-" else statement
     if not text.strip():
         raise BadInputError("The statement is empty: expected a SELECT, as 'FROM sales.orders'")
+    if (explain and save_as) or (dry_run and not save_as):
+        raise BadInputError("--explain has no --save-as, and --dry-run needs it")
+    if save_as:
+        _save(lake, text, save_as, namespace=namespace, at=at, is_dry_run=dry_run, as_json=as_json)
+        return
     if explain:
         _print_plan(lake.explain_sql(text, namespace=namespace, at=at), as_json=as_json)
         return
@@ -53,6 +64,23 @@ def run_sql(
     with _show_progress(lake, query_id):
         result = lake.sql(text, namespace=namespace, at=at, limit=limit, query_id=query_id)
     _print(result, as_json=as_json)
+
+
+def _save(lake: Lake, text: str, name: str, *, namespace: str, at: str | None, is_dry_run: bool, as_json: bool) -> None:
+    query_id = str(uuid4())
+    with _show_progress(lake, query_id):
+        saved = lake.save_sql(text, name, namespace=namespace, at=at, query_id=query_id, is_dry_run=is_dry_run)
+    if as_json:
+        print_json(saved)
+        return
+    columns = ", ".join(f"{column.name} {column.type}" for column in saved.columns)
+    read = f"from {', '.join(saved.sources) or 'no table'}, at DuckLake's snapshot {saved.ducklake_snapshot_id}"
+    if saved.rows is None:
+        typer.echo(f"would make {name} ({columns}) {read}")
+    else:
+        typer.echo(
+            f"made {name} ({columns}) of {format_count(saved.rows, 'row')} in {saved.seconds or 0:.1f} s, {read}"
+        )
 
 
 def print_head(
@@ -164,6 +192,8 @@ SQL_EXAMPLES: Final = (
     "duckicelake sql 'SELECT region, count(*) FROM sales.orders GROUP BY ALL'",
     "duckicelake sql 'FROM orders WHERE id = 7' --namespace sales --at 2026-11-01 --json",
     "duckicelake sql 'FROM sales.orders WHERE id = 7' --explain",
+    "duckicelake sql 'SELECT region, count(*) AS n FROM sales.orders GROUP BY ALL' --save-as sales.by_region --dry-run",
+    "duckicelake sql 'SELECT region, count(*) AS n FROM sales.orders GROUP BY ALL' --save-as sales.by_region",
 )
 HEAD_EXAMPLES: Final = ("duckicelake head sales.orders", "duckicelake head sales.orders -n 3 --json")
 add_catalog_command(app, run_sql, *SQL_EXAMPLES, name="sql", panel=DATA)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -115,7 +115,7 @@ class QueryAnswer:
 
 
 @dataclass(slots=True)
-class _TableResolver:
+class TableResolver:
     """Resolve the tables of a query in one transaction, at one snapshot; refuse those that the caller may not read.
 
     tables: those that were found, by id. reads: what was found for each name, with the table's name of today.
@@ -294,7 +294,7 @@ async def run_query(services: Services, processes: QueryProcesses, order: QueryO
     TooManyRequestsError, ConflictError.
     """
     async with _take_turn(services, processes, order) as turn:
-        resolver, message = await turn.process.work(partial(_check, services, order, turn.process))
+        resolver, message = await turn.process.work(partial(check_query, services, order, turn.process))
         if resolver.is_restricted and not services.caller.principal.has_restrictions:
             await processes.change(turn, await run_sync(partial(build_open_order, services, is_restricted=True)))
         first = await turn.process.work(partial(_begin, resolver, message, turn.process))
@@ -310,8 +310,7 @@ async def explain_query(services: Services, processes: QueryProcesses, order: Qu
 
 @asynccontextmanager
 async def _take_turn(services: Services, processes: QueryProcesses, order: QueryOrder) -> AsyncIterator[ProcessTurn]:
-    if len(order.sql.encode()) > _MAX_STATEMENT_BYTES:
-        raise InvalidRequestError("The statement is longer than 1 MiB")
+    check_length(order.sql)
     is_restricted = services.caller.principal.has_restrictions
     opening = await run_sync(partial(build_open_order, services, is_restricted=is_restricted))
     async with (
@@ -321,6 +320,12 @@ async def _take_turn(services: Services, processes: QueryProcesses, order: Query
         yield turn
 
 
+def check_length(sql: str) -> None:
+    """Check that a statement isn't longer than 1 MiB. Raises InvalidRequestError."""
+    if len(sql.encode()) > _MAX_STATEMENT_BYTES:
+        raise InvalidRequestError("The statement is longer than 1 MiB")
+
+
 async def _read_pieces(process: QueryProcess, message: Message, seconds: float) -> AsyncGenerator[memoryview, None]:
     while message[0] == b"D":
         yield process.find_piece(message[1])
@@ -328,31 +333,43 @@ async def _read_pieces(process: QueryProcess, message: Message, seconds: float) 
         message = await process.work(partial(process.receive, seconds))
 
 
-def _begin(resolver: _TableResolver, message: Mapping[str, Any], process: QueryProcess) -> Message:
+def _begin(resolver: TableResolver, message: Mapping[str, Any], process: QueryProcess) -> Message:
     """Send a checked query to its process; return the first message of the answer."""
     order = resolver.order
     process.send(b"Q", json.dumps({**message, "format": order.format, "rows": order.rows}).encode())
-    try:
+    with hide_file_names(resolver):
         return process.receive(order.seconds + GRACE_SECONDS)
+
+
+@contextmanager
+def hide_file_names(resolver: TableResolver) -> Iterator[None]:
+    """Take the names of files out of errors of a query over tables that policies hide a part of.
+
+    A file's name may have values of hidden rows in it, by which the table is divided.
+    """
+    try:
+        yield
     except (InvalidRequestError, UnavailableError) as error:
-        if resolver.is_restricted:  # a file's name may have values of hidden rows in it, by which the table is divided
+        if resolver.is_restricted:
             raise type(error)(_FILE_NAME.sub("…", str(error))) from None
         raise
 
 
 def _explain(services: Services, order: QueryOrder, process: QueryProcess) -> QueryExplanation:
     """Check the query, have it planned, and look up the files of its scans."""
-    resolver, message = _check(services, order, process)
+    resolver, message = check_query(services, order, process)
     _, answer = process.ask(b"L", json.dumps(message).encode(), order.seconds + GRACE_SECONDS)
     newest = resolver.snapshot_id if order.at is None else None
     return build_plan(services, json.loads(answer), resolver.reads, newest)
 
 
-def _check(services: Services, order: QueryOrder, process: QueryProcess) -> tuple[_TableResolver, Mapping[str, Any]]:
+def check_query(
+    services: Services, order: QueryOrder, process: QueryProcess
+) -> tuple[TableResolver, Mapping[str, Any]]:
     """Check the query; return what it reads, and what its process is sent."""
     parsed = process.parse(order.sql)
     with services.database.reading() as cursor:
-        resolver = _TableResolver(services, cursor, order, _find_snapshot(cursor, order.at), process)
+        resolver = TableResolver(services, cursor, order, _find_snapshot(cursor, order.at), process)
         tree = check_statement(parsed, resolver.resolve, order.sql)
     secrets = build_secrets(services, resolver.tables.values()) if is_in_buckets(services) else {}
     return resolver, {"tree": tree, "secrets": secrets, "seconds": order.seconds}

@@ -8,7 +8,6 @@ import pytest
 
 from duckicelake.iceberg.schema import Schema
 from duckicelake.lake.model import LakeChange
-from duckicelake.materialized_views.contents import build_schema
 from duckicelake.materialized_views.increments import (
     NotIncrementalError,
     Window,
@@ -18,6 +17,7 @@ from duckicelake.materialized_views.increments import (
     plan_refresh,
 )
 from duckicelake.materialized_views.sources import find_volatile_functions
+from duckicelake.query.contents import build_schema
 from duckicelake.query.functions import FUNCTIONS
 from duckicelake.query.statement import ResolvedTable, check_statement
 

@@ -23,8 +23,9 @@ from duckicelake.errors import (
 )
 from duckicelake.iceberg.rest import RenameTableRequest
 from duckicelake.lake.ducklake.dropped import set_retention
-from duckicelake.materialized_views import contents, refreshes, view_rows
+from duckicelake.materialized_views import refreshes, view_rows
 from duckicelake.properties import REFRESH_STATE
+from duckicelake.query import contents
 from duckicelake.query.processes import QueryProcess
 from tests.materialized_views.conftest import LIMITS, Views
 

@@ -13,10 +13,11 @@ from duckicelake.catalog.jobs import list_jobs
 from duckicelake.changelog.writer import write_all_changes
 from duckicelake.errors import InvalidRequestError, TaskStoppedError
 from duckicelake.lineage.events.generator import EventGenerator, parse_source_uuids
-from duckicelake.materialized_views import contents, refreshes
-from duckicelake.materialized_views.contents import ContentProcess
+from duckicelake.materialized_views import refreshes
 from duckicelake.materialized_views.view_rows import Schedule
 from duckicelake.materialized_views.views import schedule_view
+from duckicelake.query import contents
+from duckicelake.query.contents import ContentProcess
 from duckicelake.upkeep.planner import plan_sources
 from duckicelake.upkeep.worker import Worker, WorkerLimits
 from tests.materialized_views.conftest import Views

@@ -53,6 +53,7 @@ GIVEN: Mapping[str, str] = {
     f"POST {TABLE} .location": "within",
     f"POST {TABLE} .properties.*": "within",
     "POST /v1/namespaces/{namespace}/materialized-views .properties.*": "within",
+    "POST /v1/namespaces/{namespace}/query-results .properties.*": "within",
     f"POST {VIEW} .location": "within",
     f"POST {VIEW} .properties.*": "kept",
     f"POST {VIEW}/{{view}} .updates[].location": "within",
@@ -277,6 +278,9 @@ def build_requests(row: str, text: str) -> Iterator[tuple[str, Json]]:
     elif row.startswith("POST /v1/namespaces/{namespace}/materialized-views"):
         view = {"name": "x", "query": "SELECT 1 AS id"}
         yield from ((path, view | {"properties": {name: text}}) for name in WRITE_FOLDERS)
+    elif row.startswith("POST /v1/namespaces/{namespace}/query-results"):
+        order = {"name": "x", "sql": "SELECT 1 AS id", "dry-run": True}
+        yield from ((path, order | {"properties": {name: text}}) for name in WRITE_FOLDERS)
     elif field == "database-url":
         yield (
             path,

@@ -52,7 +52,7 @@ from duckicelake.lineage.openlineage.runs import (
 )
 from duckicelake.lineage.sql.functions import name_file_dataset
 from duckicelake.postgres.queries import Transaction
-from duckicelake.properties import JOB_KEY, REFRESH_STATE
+from duckicelake.properties import JOB_KEY, QUERY_SOURCES, REFRESH_STATE
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the changelog."""
@@ -80,7 +80,7 @@ class RunInputs:
         self._readers = read_rows.find_readers(cursor, [find_reader(write) for write in writes if write.is_known])
 
     def add(self, run: RunChanges, body: Json, lake: NamedLake) -> Json:
-        """Add inputs to a run's body: files that its job read, or tables that a refresh of a view did.
+        """Add inputs to a run's body: files that its job read, or tables that a refresh or a saved query did.
 
         If there are none, add inferred inputs, and their column lineage.
         """
@@ -98,7 +98,7 @@ class RunInputs:
         return [{"namespace": place.namespace, "name": place.name, "facets": {}} for place in places]
 
     def _sources(self, run: RunChanges, lake: NamedLake) -> list[Json]:
-        """Return the tables that a snapshot of a materialized view names as read."""
+        """Return the tables that a snapshot names as read, one of a materialized view or of a saved result."""
         found = lineage_progress.read_sources(self._cursor, parse_source_uuids(run[0].summary))
         places = [(resource, name_location(location)) for resource, location in found]
         return [
@@ -124,9 +124,10 @@ class RunInputs:
 
 
 def parse_source_uuids(summary: Mapping[str, str]) -> list[str]:
-    """Parse the UUIDs of the tables that a refresh of a materialized view has read; none of what has another form."""
+    """Parse the UUIDs of the tables that a refresh or a query has read; none of what has another form."""
     try:
-        states = json.loads(summary.get(REFRESH_STATE) or "{}").get("source-states", ())
+        text = summary.get(REFRESH_STATE) or summary.get(QUERY_SOURCES) or "{}"
+        states = json.loads(text).get("source-states", ())
         found = [str(UUID(state["uuid"])) for state in states if state["type"] == "table"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return []

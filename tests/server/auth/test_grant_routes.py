@@ -49,6 +49,7 @@ ON_NAMESPACE: dict[str, set[str]] = {
     f"POST {NAMESPACE}/tables": CREATES,
     f"POST {NAMESPACE}/views": CREATES,
     f"POST {MATERIALIZED}": CREATES,
+    f"POST {NAMESPACE}/query-results": CREATES,
     f"POST {NAMESPACE}/register": CREATES,
     f"POST {NAMESPACE}/register-view": OWNER,  # the view whose file the body names must be read, too
     f"POST {NAMESPACE}/clone": OWNER,  # so must the table

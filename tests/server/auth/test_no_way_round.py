@@ -50,7 +50,7 @@ BESIDE: Final = {
         "/v1/namespaces/{namespace}/views/{view}/history",
     ),
     "reads no guarded table": ("/v1/materialized-views", "/v1/namespaces/{namespace}/materialized-views"),
-    "runs SQL with filter and masks": ("/sql/v1/",),
+    "runs SQL with filter and masks": ("/sql/v1/", "/v1/namespaces/{namespace}/query-results"),
     "asks what these routes answer, for the same caller": ("/mcp/v1", "/mcp/v1/calls"),
     "gives logins, which don't see the table": ("/duckdb/v1/",),
     "says which tables runs read and wrote": ("/lineage/v1/", "/api/v1/"),

@@ -121,6 +121,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "GET /v1/materialized-views": (KNOWN, 200),
     f"GET {MATERIALIZED}": (READERS, 200),
     f"POST {MATERIALIZED}": (WRITERS, 400),
+    f"POST {NAMESPACE}/query-results": (WRITERS, 400),
     f"GET {MATERIALIZED}/{{table}}": (READERS, 404),
     f"POST {MATERIALIZED}/{{table}}": (WRITERS, 404),
     f"POST {MATERIALIZED}/{{table}}/refresh": (WRITERS, 404),

@@ -28,7 +28,7 @@ OPENAPI = Path(__file__).parents[3] / "openapi" / "duckicelake.json"
 OPERATIONS = {"/healthz", "/readyz", "/metrics", "/v1/config", "/v1/oauth/tokens"}
 OUR_OWN = re.compile(
     r"^/management/|^/pipeline/|^/$|^/.well-known/|^/ui(/|$)|^/lineage/|^/sql/|^/duckdb/|^/mcp/|^/api/v1/"
-    r"|^/v1/events$|^/v1/(.+/)?history$|/tables/{table}/rows(/|$)|/materialized-views(/|$)"
+    r"|^/v1/events$|^/v1/(.+/)?history$|/tables/{table}/rows(/|$)|/materialized-views(/|$)|/query-results$"
     r"|/actions$|^/v1/(whoami|search|oauth/logins)$|^/v1/(dropped|audit|doctor|orphans)|/{namespace}/(clone|rename|undrop)$|/tables/{table}/(restore|expire|explain|diff|snapshots|changes)$"
 )
 SPECIFIED_BY_OTHERS = re.compile("^/$|^/.well-known/|^/ui(/|$)|^/api/v1/")

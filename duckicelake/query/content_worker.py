@@ -4,8 +4,9 @@ Files are written into the process's own folder, which the server puts into the 
 """
 
 import json
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ import duckdb
 from duckicelake.query.worker import Answers, Commands, Message, ProgressReports, main, prepare_query
 
 _FOLDER: Final = "made"
+_WATCH_SECONDS: Final = 0.2
 
 
 def describe_result(
@@ -45,11 +47,51 @@ def write_result(
             f"FORMAT parquet, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {order['field_ids']}, "
             f"FILE_SIZE_BYTES {int(order['file_bytes'])}, FILENAME_PATTERN 'rows-{{uuidv7}}'"
         )
-        with commands.run():
+        with commands.run(), bound_folder(connection, folder, order["max_bytes"]):
             rows = connection.execute(
                 f"COPY ({selects.join(order['whole'])}) TO '{str(folder).replace(chr(39), 2 * chr(39))}' ({options})"
             ).fetchall()
     yield b"W", json.dumps([[str(file), count, size, stats] for file, count, size, _, stats, *_ in rows]).encode()
+
+
+@contextmanager
+def bound_folder(connection: duckdb.DuckDBPyConnection, folder: Path, max_bytes: int | None) -> Iterator[None]:
+    """End the block's query once its files take more than so many bytes, if they are bounded. Raises ValueError."""
+    if max_bytes is None:
+        yield
+        return
+    ended, is_over = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_WATCH_SECONDS):
+            if measure_folder(folder) > max_bytes:
+                is_over.set()
+                connection.interrupt()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    except duckdb.InterruptException:
+        if not is_over.is_set():
+            raise
+    finally:
+        ended.set()
+        thread.join()
+    if is_over.is_set() or measure_folder(folder) > max_bytes:
+        raise ValueError(
+            f"The result takes more than the {max_bytes:,} bytes of disk that a query may "
+            "(DUCKICELAKE_QUERY_DISK_BYTES): ask for less"
+        )
+
+
+def measure_folder(folder: Path) -> int:
+    """Return the bytes of the files that are in a folder."""
+    total = 0
+    with suppress(OSError):  # a file has gone since it was listed, or the folder isn't made yet
+        for file in folder.iterdir():
+            total += file.stat().st_size
+    return total
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compute a view's contents in a process of their own, put them into the lake, and build the snapshot of them."""
+"""Compute a table's contents by a query in a process of their own, put them into the lake, build their snapshot."""
 
 import json
 import secrets
@@ -27,13 +27,13 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake.ducklake.view_columns import build_columns
 from duckicelake.lake.model import find_children, fold_case
-from duckicelake.query.processes import QueryLimits, QueryProcess
+from duckicelake.query.processes import OpenOrder, QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets
-from duckicelake.query.statement import LAKE, Tree
-from duckicelake.sql_dialects.placeholders import DUCKDB, cast_query, format_type_name
+from duckicelake.query.statement import Tree
+from duckicelake.sql_dialects.placeholders import DUCKDB, cast_query
 
-_WORKER: Final = Path(__file__).with_name("worker.py")
+CONTENT_WORKER: Final = Path(__file__).with_name("content_worker.py")
 _FILE_BYTES: Final = 128 * 1024 * 1024
 _CHECK_SECONDS: Final = 1.0
 HOLE: Final = "\0"
@@ -51,26 +51,20 @@ _KEPT_TYPES: Final = frozenset(
 """DuckDB's types whose values a table keeps as they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class TablePlace:
-    """The view's own table at a snapshot, as DuckDB reads it."""
-
-    schema_name: str
-    name: str
-    snapshot_id: int
-
-    def __str__(self) -> str:
-        levels = ".".join(map(quote_identifier, (LAKE, self.schema_name, self.name)))
-        return f"{levels} AT (VERSION => {self.snapshot_id})"
-
-
 @dataclass(slots=True)
 class ContentProcess:
-    """A process that computes contents, with the rights of the definer. secrets: keys for the folders that it reads."""
+    """A process that computes contents, with its principal's rights.
+
+    Attributes:
+        secrets: keys for the folders that it reads.
+        max_file_bytes: of the files that it writes; None: as many as there is room for.
+
+    """
 
     process: QueryProcess
     limits: QueryLimits
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_file_bytes: int | None = None
 
     def reach(self, services: Services, tables: Sequence[tuple[Namespace, str]]) -> None:
         """Let it read the folders of tables."""
@@ -97,6 +91,7 @@ class ContentProcess:
             "whole": whole.split(HOLE),
             "field_ids": f"{{{', '.join(ids)}}}",
             "file_bytes": _FILE_BYTES,
+            "max_bytes": self.max_file_bytes,
             "name": secrets.token_hex(8),
         }
         return [(Path(file), rows, size, stats) for file, rows, size, stats in json.loads(self._ask(b"W", order))]
@@ -115,12 +110,10 @@ def open_process(
 
     check: raises once the work is to stop; it is called every second, and its error ends the block's.
     """
-    order = build_open_order(services, is_restricted=False)
-    order = replace(order, settings={**order.settings, "preserve_insertion_order": False})
-    process = QueryProcess(_WORKER)
+    process = QueryProcess(CONTENT_WORKER)
     watch = _StopWatch(process, check) if check is not None else None
     try:
-        process.open(order, limits)
+        process.open(build_content_order(services, is_restricted=False), limits)
         yield ContentProcess(process, limits)
     except UnavailableError as error:
         if watch is not None and watch.reason is not None:
@@ -130,6 +123,13 @@ def open_process(
         if watch is not None:
             watch.end()
         process.kill()
+
+
+def build_content_order(services: Services, *, is_restricted: bool) -> OpenOrder:
+    """Build the order by which a process opens the lake to compute contents; see `build_open_order`."""
+    order = build_open_order(services, is_restricted=is_restricted)
+    settings = {**order.settings, "preserve_insertion_order": False}
+    return replace(order, settings=settings, worker=CONTENT_WORKER)
 
 
 class _StopWatch:
@@ -179,20 +179,8 @@ def _check_kept(name: str, kind: Any) -> None:
 
 
 def write_select(schema: Schema) -> str:
-    """Write the SQL around a query that gives its columns the names and types of the view."""
+    """Write the SQL around a query that gives its columns the names and types of the table."""
     return cast_query(DUCKDB, HOLE, schema)
-
-
-def write_merge(schema: Schema, merges: Sequence[str | None], own: TablePlace) -> str:
-    """Write the SQL around new groups that merges them with those of the view. merges: aggregates; None of keys."""
-    names = [quote_identifier(column.name) for column in schema.fields]
-    columns = [
-        name if merge is None else f"CAST({merge}({name}) AS {format_type_name(DUCKDB, column.type)}) AS {name}"
-        for name, merge, column in zip(names, merges, schema.fields, strict=True)
-    ]
-    keys = [name for name, merge in zip(names, merges, strict=True) if merge is None]
-    select = f"SELECT {', '.join(columns)} FROM (SELECT {', '.join(names)} FROM {own} UNION ALL ({HOLE}))"
-    return f"{select} GROUP BY {', '.join(keys)}" if keys else select
 
 
 class ContentUpload:
@@ -210,6 +198,16 @@ class ContentUpload:
     def rows(self) -> int:
         """The rows of all files."""
         return sum(file.record_count for file in self._files)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(file.file_size_in_bytes for file in self._files)
+
+    @property
+    def files(self) -> int:
+        """How many files there are."""
+        return len(self._files)
 
     def add_files(self, written: Sequence[WrittenFile]) -> None:
         """Put files into the store, and remove them here; one without rows is left out."""
