@@ -39,7 +39,16 @@ const tables = createRoute({
   component: lazyRouteComponent(() => import("./pages/Tables.tsx"), "Tables"),
 });
 
-export const TABLE_PAGES = ["schema", "data", "snapshots", "files", "properties", "history"] as const;
+export const TABLE_PAGES = [
+  "schema",
+  "data",
+  "snapshots",
+  "files",
+  "changes",
+  "loads",
+  "properties",
+  "history",
+] as const;
 export type TablePage = (typeof TABLE_PAGES)[number];
 
 const table = createRoute({

@@ -26,7 +26,7 @@ from tests.support.logins import SECRET, Server
 from tests.support.servers import running
 
 __all__ = ["browser"]
-LIMITS = QueryLimits(processes=1, memory_bytes=256 * 1024**2, disk_bytes=0, seconds=60.0, rows=1_000_000)
+LIMITS = QueryLimits(processes=1, memory_bytes=256 * 1024**2, disk_bytes=64 * 1024**2, seconds=60.0, rows=1_000_000)
 SETTINGS = Settings(port=8282, oauth_keys=SecretStr("k:" + "0" * 32)).with_sources(
     {"port": "--port", "oauth_keys": "DUCKICELAKE_OAUTH_KEYS"}
 )

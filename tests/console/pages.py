@@ -9,6 +9,8 @@ PAGES = {
     "data": f"{ORDERS}?page=data",
     "snapshots": f"{ORDERS}?page=snapshots",
     "files": f"{ORDERS}?page=files&where=id > 50",
+    "row changes": f"{ORDERS}?page=changes",
+    "loads": f"{ORDERS}?page=loads",
     "properties": f"{ORDERS}?page=properties",
     "history": f"{ORDERS}?page=history",
     "sql": "w/duckicelake/sql?q=FROM sales.orders",

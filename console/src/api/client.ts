@@ -188,7 +188,7 @@ function inWarehouse(path: string, warehouse: string): string {
 }
 
 /** Integers beyond 2⁵³, as ids of snapshots are, come as texts: JavaScript's numbers would round them. */
-function parseJson(text: string): unknown {
+export function parseJson(text: string): unknown {
   const keep = (_key: string, value: unknown, context?: { source?: string }): unknown =>
     typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "")
       ? context?.source

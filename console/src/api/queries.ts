@@ -104,6 +104,23 @@ export const materializedViewQuery = (warehouse: string, table: Identifier) =>
       get("/v1/namespaces/{namespace}/materialized-views/{table}", { warehouse, path: pathOf(table), signal }),
   });
 
+export type LoadedFile = Answer<"/pipeline/v1/namespaces/{namespace}/tables/{table}/files", "get">["files"][number];
+
+/** The files that a watched folder brought, the last ones first. state: empty for all. */
+export const loadedFilesQuery = (warehouse: string, table: Identifier, state: "" | "loaded" | "loading" | "failed") =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "loaded files", table, state],
+    queryFn: ({ signal, pageParam }) =>
+      get("/pipeline/v1/namespaces/{namespace}/tables/{table}/files", {
+        warehouse,
+        path: pathOf(table),
+        query: { pageSize: pageSize(pageParam), pageToken: pageParam, ...(state ? { state } : {}) },
+        signal,
+      }),
+    initialPageParam: "",
+    getNextPageParam: (page) => page["next-page-token"],
+  });
+
 /** All snapshots of a table, newest first, page by page. */
 export const snapshotsQuery = (warehouse: string, table: Identifier) =>
   infiniteQueryOptions({

@@ -24,7 +24,7 @@ export interface CreateProps {
   readonly close: () => void;
 }
 
-const DOTS = "A dot inside of a name has a tilde before it.";
+export const DOTS = "A dot inside of a name has a tilde before it.";
 
 export function CreateNamespace({ warehouse, inside, close }: CreateProps) {
   const navigate = useNavigate();

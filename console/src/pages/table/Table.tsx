@@ -5,7 +5,7 @@ import { SquareTerminal } from "lucide-react";
 import { type ComponentType, lazy, Suspense, useMemo } from "react";
 import { type Identifier, joinIdentifier, quoteSql, splitIdentifier } from "../../api/address.ts";
 import type { TableMetadata } from "../../api/iceberg.ts";
-import { materializedViewQuery, statisticsQuery, tableQuery } from "../../api/queries.ts";
+import { statisticsQuery, tableQuery } from "../../api/queries.ts";
 import { Figure, Head } from "../../parts/Card.tsx";
 import { formatBytes, formatCount, formatShort } from "../../parts/format.ts";
 import { crumbsOf } from "../../parts/links.tsx";
@@ -14,6 +14,7 @@ import { Time } from "../../parts/Time.tsx";
 import type { TablePage } from "../../router.tsx";
 import { LineageLink } from "../LineageLink.tsx";
 import { TableActs } from "./acts.tsx";
+import { Freshness } from "./Freshness.tsx";
 import { SchemaPage } from "./SchemaPage.tsx";
 
 export interface TablePageProps {
@@ -30,6 +31,11 @@ const PAGES: Readonly<Record<TablePage, { readonly name: string; readonly Page: 
     Page: lazy(async () => ({ default: (await import("./SnapshotsPage.tsx")).SnapshotsPage })),
   },
   files: { name: "Files", Page: lazy(async () => ({ default: (await import("./FilesPage.tsx")).FilesPage })) },
+  changes: {
+    name: "Row changes",
+    Page: lazy(async () => ({ default: (await import("./ChangesPage.tsx")).ChangesPage })),
+  },
+  loads: { name: "Loads", Page: lazy(async () => ({ default: (await import("./LoadsPage.tsx")).LoadsPage })) },
   properties: {
     name: "Properties",
     Page: lazy(async () => ({ default: (await import("./PropertiesPage.tsx")).PropertiesPage })),
@@ -85,26 +91,6 @@ function isMaterialized(metadata: TableMetadata): boolean {
 
 function findCurrent(metadata: TableMetadata) {
   return metadata.snapshots?.find((one) => String(one["snapshot-id"]) === String(metadata["current-snapshot-id"]));
-}
-
-/** How fresh a materialized view is; nothing for a clone of one, which is a plain table. */
-function Freshness({ warehouse, table }: { warehouse: string; table: Identifier }) {
-  const { data: view } = useQuery({ ...materializedViewQuery(warehouse, table), retry: false });
-  if (view === undefined) return null;
-  const sources = view.sources.map((source) => {
-    const snapshot = source["snapshot-id"];
-    return snapshot == null ? source.name : `${source.name} at snapshot ${snapshot}`;
-  });
-  return (
-    <section className="notice" aria-label="Materialized view">
-      <p>
-        <span className="tag accent">materialized view</span> Fresh as of <Time at={view["fresh-as-of"]} />:{" "}
-        {sources.join(", ")}. The last refresh was {view.mode}, as {view.reason}.
-      </p>
-      {view.error == null ? null : <p role="alert">The refresh after that failed: {view.error}</p>}
-      <pre>{view.query}</pre>
-    </section>
-  );
 }
 
 function Figures({ warehouse, table, metadata }: TablePageProps) {
