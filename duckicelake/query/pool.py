@@ -2,17 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from duckicelake.errors import CatalogError, TooManyRequestsError
 from duckicelake.query import processes
 from duckicelake.query.processes import OpenOrder, QueryLimits, QueryProcess
 
+T = TypeVar("T")
 _WAITING_PER_PROCESS: Final = 8
 _IDLE_PER_PROCESS: Final = 4
 """Processes without a query that are kept for each that may run. To open a lake takes half a second of CPU."""
@@ -20,9 +21,10 @@ _IDLE_PER_PROCESS: Final = 4
 
 @dataclass(slots=True)
 class ProcessTurn:
-    """One of the places in which queries run, and the process that is in it."""
+    """One of the places in which queries run, and the process that is in it. order: how that opened the lake."""
 
     process: QueryProcess
+    order: OpenOrder
 
 
 class QueryProcesses:
@@ -53,7 +55,7 @@ class QueryProcesses:
             self._waiting -= 1
         turn = None
         try:
-            turn = ProcessTurn(await self._find(order))
+            turn = ProcessTurn(await self._find(order), order)
             yield turn
         finally:
             if turn is None or not turn.process.is_busy:
@@ -67,7 +69,22 @@ class QueryProcesses:
         """Let a turn go on with a process that has opened the lake in another way. Raises UnavailableError."""
         process = await self._find(order)
         self._keep(turn.process)
-        turn.process = process
+        turn.process, turn.order = process, order
+
+    async def work_anew(self, turn: ProcessTurn, work: Callable[[], Awaitable[T]]) -> T:
+        """Do a turn's work, once more in a new process if one that was used before breaks.
+
+        DuckDB 1.5.5 keeps the names of a table's inlined rows, of which a flush after an ALTER TABLE drops some.
+        Raises what the work raises.
+        """
+        try:
+            return await work()
+        except CatalogError:
+            if not (turn.process.is_reused and turn.process.is_broken):
+                raise
+        turn.process.kill()
+        turn.process = await self._open(turn.order)
+        return await work()
 
     def close(self) -> None:
         """End all processes."""
@@ -99,6 +116,9 @@ class QueryProcesses:
             if process.key == order.key and process.is_alive:
                 self._idle.remove(process)
                 return process
+        return await self._open(order)
+
+    async def _open(self, order: OpenOrder) -> QueryProcess:
         process = self._take_spare() if order.worker == processes.WORKER else self._start(order.worker)
         try:
             await process.work(partial(process.open, order, self.limits))
@@ -123,10 +143,12 @@ class QueryProcesses:
         return process
 
     def _keep(self, process: QueryProcess) -> None:
-        """Keep a process for its principal's next query, if it still runs."""
+        """Keep a process for its principal's next query, if it still runs and can read the lake."""
+        if process.is_broken:
+            process.kill()
         if not process.is_alive:
             return
-        process.used_at = time.monotonic()
+        process.used_at, process.is_reused = time.monotonic(), True
         self._idle.append(process)
         while self._has_too_many():
             self._idle.pop(0).kill()

@@ -54,6 +54,9 @@ _OWN_MEMORY: Final = re.compile(r"^RssAnon:\s*(\d+) kB$", re.MULTILINE)
 _QUOTED_TEXT: Final = re.compile(r'"[^"]*"')
 _REFUSALS: Final = frozenset({"IOException", "InternalException", "FatalException", "PermissionException"})
 """DuckDB's errors that aren't the statement's fault."""
+_BREAKS: Final = frozenset({"InternalException", "FatalException"})
+_ABORTED: Final = "Current transaction is aborted"
+"""In an error of DuckDB after one of Postgres, whose text DuckDB loses."""
 
 Message = tuple[bytes, bytearray]
 """What a message is, and what it holds."""
@@ -135,6 +138,10 @@ class QueryProcess:
         self.used_at = time.monotonic()
         self.is_answering = False
         """Whether more of an answer will come, so that the process can't be used again."""
+        self.is_reused = False
+        """Whether it has run a query before, so that DuckLake may know of tables of inlined rows that are gone."""
+        self.is_broken = False
+        """Whether it met an error after which it can't be used again."""
         self._working: asyncio.Future[Any] | None = None
         self._sending = Lock()
 
@@ -248,7 +255,9 @@ class QueryProcess:
             self.progress = QueryProgress(1.0, json.loads(body)["rows"])
         self.is_answering = kind == b"D"
         if kind == b"X":
-            raise _build_error(json.loads(body))
+            described = json.loads(body)
+            self.is_broken = described["kind"] in _BREAKS or _ABORTED in described["message"]
+            raise _build_error(described)
         return kind, body
 
     def find_piece(self, body: bytearray) -> memoryview:

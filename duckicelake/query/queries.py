@@ -294,18 +294,29 @@ async def run_query(services: Services, processes: QueryProcesses, order: QueryO
     TooManyRequestsError, ConflictError.
     """
     async with _take_turn(services, processes, order) as turn:
-        resolver, message = await turn.process.work(partial(check_query, services, order, turn.process))
-        if resolver.is_restricted and not services.caller.principal.has_restrictions:
-            await processes.change(turn, await run_sync(partial(build_open_order, services, is_restricted=True)))
-        first = await turn.process.work(partial(_begin, resolver, message, turn.process))
+        snapshot_id, first = await processes.work_anew(turn, partial(_begin_answer, services, processes, order, turn))
         async with aclosing(_read_pieces(turn.process, first, order.seconds + GRACE_SECONDS)) as pieces:
-            yield QueryAnswer(resolver.snapshot_id, pieces)
+            yield QueryAnswer(snapshot_id, pieces)
 
 
 async def explain_query(services: Services, processes: QueryProcesses, order: QueryOrder) -> QueryExplanation:
     """Plan a query without running it; raises as `run_query`."""
     async with _take_turn(services, processes, order) as turn:
-        return await turn.process.work(partial(_explain, services, order, turn.process))
+
+        async def explain() -> QueryExplanation:
+            return await turn.process.work(partial(_explain, services, order, turn.process))
+
+        return await processes.work_anew(turn, explain)
+
+
+async def _begin_answer(
+    services: Services, processes: QueryProcesses, order: QueryOrder, turn: ProcessTurn
+) -> tuple[int, Message]:
+    """Check a query and run it; return its snapshot, and the first message of the answer."""
+    resolver, message = await turn.process.work(partial(check_query, services, order, turn.process))
+    if resolver.is_restricted and not services.caller.principal.has_restrictions:
+        await processes.change(turn, await run_sync(partial(build_open_order, services, is_restricted=True)))
+    return resolver.snapshot_id, await turn.process.work(partial(_begin, resolver, message, turn.process))
 
 
 @asynccontextmanager

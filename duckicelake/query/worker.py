@@ -408,11 +408,11 @@ def encode(value: Any) -> Any:
 
 
 def describe_error(error: Exception) -> Mapping[str, str]:
-    """Describe an error: its kind, and its first line, without the statement that DuckDB repeats.
+    """Describe an error: its kind, and its first line, without the statement and the stack that DuckDB adds.
 
     An error between two batches comes through Arrow, as an OSError with DuckDB's text.
     """
-    message = str(error).split("\n\nLINE ", 1)[0]
+    message = str(error).split("\n\nLINE ", 1)[0].split("\n\nStack Trace:", 1)[0]
     kind = type(error).__name__
     if isinstance(error, OSError):
         kind = _KINDS.get(message.partition(" Error: ")[0], "Error")
