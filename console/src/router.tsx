@@ -11,6 +11,7 @@ import {
 import { basePath, FIRST_WAREHOUSE } from "./api/address.ts";
 import { PARAMETERS, type Search as LineageSearch } from "./pages/lineage/address.ts";
 import { Head } from "./parts/Card.tsx";
+import { loadPart } from "./parts/loadPart.ts";
 import { Trouble, Waiting } from "./parts/Notice.tsx";
 import { Frame } from "./shell/Frame.tsx";
 
@@ -29,14 +30,14 @@ const warehouse = createRoute({ getParentRoute: () => root, path: "/w/$warehouse
 const home = createRoute({
   getParentRoute: () => warehouse,
   path: "/",
-  component: lazyRouteComponent(() => import("./pages/Home.tsx"), "Home"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/Home.tsx")), "Home"),
 });
 
 const tables = createRoute({
   getParentRoute: () => warehouse,
   path: "/tables",
   validateSearch: (search): { in?: string; new?: string } => textsOf(search, ["in", "new"]),
-  component: lazyRouteComponent(() => import("./pages/Tables.tsx"), "Tables"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/Tables.tsx")), "Tables"),
 });
 
 export const TABLE_PAGES = [
@@ -59,20 +60,20 @@ const table = createRoute({
     const known = TABLE_PAGES.find((one) => one === page);
     return known ? { page: known, ...rest } : rest;
   },
-  component: lazyRouteComponent(() => import("./pages/table/Table.tsx"), "Table"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/table/Table.tsx")), "Table"),
 });
 
 const view = createRoute({
   getParentRoute: () => warehouse,
   path: "/views/$view",
-  component: lazyRouteComponent(() => import("./pages/View.tsx"), "View"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/View.tsx")), "View"),
 });
 
 const sql = createRoute({
   getParentRoute: () => warehouse,
   path: "/sql",
   validateSearch: (search): { q?: string } => textsOf(search, ["q"]),
-  component: lazyRouteComponent(() => import("./pages/sql/Sql.tsx"), "Sql"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/sql/Sql.tsx")), "Sql"),
 });
 
 const history = createRoute({
@@ -80,25 +81,25 @@ const history = createRoute({
   path: "/history",
   validateSearch: (search): { kind?: string; source?: string; principal?: string } =>
     textsOf(search, ["kind", "source", "principal"]),
-  component: lazyRouteComponent(() => import("./pages/History.tsx"), "History"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/History.tsx")), "History"),
 });
 
 const dropped = createRoute({
   getParentRoute: () => warehouse,
   path: "/dropped",
-  component: lazyRouteComponent(() => import("./pages/Dropped.tsx"), "Dropped"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/Dropped.tsx")), "Dropped"),
 });
 
 const warehouses = createRoute({
   getParentRoute: () => warehouse,
   path: "/warehouses",
-  component: lazyRouteComponent(() => import("./pages/admin/Warehouses.tsx"), "Warehouses"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/Warehouses.tsx")), "Warehouses"),
 });
 
 const oneWarehouse = createRoute({
   getParentRoute: () => warehouse,
   path: "/warehouses/$name",
-  component: lazyRouteComponent(() => import("./pages/admin/OneWarehouse.tsx"), "OneWarehouse"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/OneWarehouse.tsx")), "OneWarehouse"),
 });
 
 export const PRINCIPAL_KINDS = ["user", "service", "group", "role"] as const;
@@ -110,26 +111,26 @@ const people = createRoute({
     const kind = PRINCIPAL_KINDS.find((one) => one === search["kind"]);
     return kind ? { kind } : {};
   },
-  component: lazyRouteComponent(() => import("./pages/admin/People.tsx"), "People"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/People.tsx")), "People"),
 });
 
 const onePrincipal = createRoute({
   getParentRoute: () => warehouse,
   path: "/people/$principal",
-  component: lazyRouteComponent(() => import("./pages/admin/OnePrincipal.tsx"), "OnePrincipal"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/OnePrincipal.tsx")), "OnePrincipal"),
 });
 
 const issuers = createRoute({
   getParentRoute: () => warehouse,
   path: "/issuers",
-  component: lazyRouteComponent(() => import("./pages/admin/Issuers.tsx"), "Issuers"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/Issuers.tsx")), "Issuers"),
 });
 
 const grants = createRoute({
   getParentRoute: () => warehouse,
   path: "/grants",
   validateSearch: (search): { principal?: string; on?: string } => textsOf(search, ["principal", "on"]),
-  component: lazyRouteComponent(() => import("./pages/admin/Grants.tsx"), "Grants"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/Grants.tsx")), "Grants"),
 });
 
 const why = createRoute({
@@ -137,14 +138,14 @@ const why = createRoute({
   path: "/why",
   validateSearch: (search): { principal?: string; action?: string; on?: string } =>
     textsOf(search, ["principal", "action", "on"]),
-  component: lazyRouteComponent(() => import("./pages/admin/Why.tsx"), "Why"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/Why.tsx")), "Why"),
 });
 
 const policies = createRoute({
   getParentRoute: () => warehouse,
   path: "/policies",
   validateSearch: (search): { on?: string } => textsOf(search, ["on"]),
-  component: lazyRouteComponent(() => import("./pages/admin/Policies.tsx"), "Policies"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/Policies.tsx")), "Policies"),
 });
 
 const audit = createRoute({
@@ -154,47 +155,47 @@ const audit = createRoute({
     search,
   ): { principal?: string; operation?: string; resource?: string; result?: string; hours?: string } =>
     textsOf(search, ["principal", "operation", "resource", "result", "hours"]),
-  component: lazyRouteComponent(() => import("./pages/admin/Audit.tsx"), "Audit"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/Audit.tsx")), "Audit"),
 });
 
 const upkeep = createRoute({
   getParentRoute: () => warehouse,
   path: "/upkeep",
   validateSearch: (search): { result?: string; show?: string } => textsOf(search, ["result", "show"]),
-  component: lazyRouteComponent(() => import("./pages/admin/Upkeep.tsx"), "Upkeep"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/Upkeep.tsx")), "Upkeep"),
 });
 
 const doctor = createRoute({
   getParentRoute: () => warehouse,
   path: "/doctor",
-  component: lazyRouteComponent(() => import("./pages/admin/Doctor.tsx"), "Doctor"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/Doctor.tsx")), "Doctor"),
 });
 
 const lineage = createRoute({
   getParentRoute: () => warehouse,
   path: "/lineage",
   validateSearch: (search): LineageSearch => textsOf(search, PARAMETERS),
-  component: lazyRouteComponent(() => import("./pages/lineage/Lineage.tsx"), "Lineage"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/lineage/Lineage.tsx")), "Lineage"),
 });
 
 const settings = createRoute({
   getParentRoute: () => warehouse,
   path: "/settings",
   validateSearch: (search): { find?: string; show?: string } => textsOf(search, ["find", "show"]),
-  component: lazyRouteComponent(() => import("./pages/admin/Settings.tsx"), "Settings"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/Settings.tsx")), "Settings"),
 });
 
 const api = createRoute({
   getParentRoute: () => warehouse,
   path: "/api",
   validateSearch: (search): { route?: string } => textsOf(search, ["route"]),
-  component: lazyRouteComponent(() => import("./pages/admin/ApiReference.tsx"), "ApiReference"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/ApiReference.tsx")), "ApiReference"),
 });
 
 const you = createRoute({
   getParentRoute: () => warehouse,
   path: "/you",
-  component: lazyRouteComponent(() => import("./pages/admin/You.tsx"), "You"),
+  component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/You.tsx")), "You"),
 });
 
 const administration = [
@@ -259,7 +260,7 @@ function NotFound() {
   );
 }
 
-/** A page that failed. One whose file is gone belongs to an older version of the server. */
+/** A page that failed. One whose file is gone belongs to an older version of the server, unless that is down. */
 function PageTrouble({ error }: { error: unknown }) {
   const { invalidate } = useRouter();
   const isOld = error instanceof TypeError && /import|module/i.test(error.message);
@@ -267,7 +268,8 @@ function PageTrouble({ error }: { error: unknown }) {
     <div className="body">
       {isOld ? (
         <div className="notice" role="alert">
-          <strong>The server has a new version of this page</strong>
+          <strong>This page could not be loaded</strong>
+          <p>The server has a new version of it, or doesn’t answer.</p>
           <button type="button" className="button primary" onClick={() => location.reload()}>
             Load it
           </button>

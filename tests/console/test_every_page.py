@@ -143,3 +143,19 @@ def test_page_without_a_network_says_so_and_goes_on_by_itself(lake: ShownLake, b
     expect(page.get_by_text("No network.")).to_have_count(0)
     expect(page.get_by_role("link", name="a.b/c~d")).to_be_visible()
     window.context.close()
+
+
+def test_page_whose_file_is_not_here_waits_for_the_network(lake: ShownLake, browser: Browser) -> None:
+    window = visit(browser)
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/tables/sales.orders")
+    expect(page.get_by_role("group", name="Columns")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    window.context.set_offline(True)
+    expect(page.get_by_text("No network.")).to_be_visible()
+    page.get_by_role("navigation", name="About the table").get_by_role("link", name="Files").click()
+    expect(page.get_by_role("status", name="Loading").first).to_be_visible()
+    expect(page.get_by_text("could not be loaded")).to_have_count(0)
+    window.context.set_offline(False)
+    expect(page.get_by_role("region", name="What a filter reads")).to_be_visible()
+    window.context.close()

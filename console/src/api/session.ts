@@ -79,9 +79,10 @@ function put(key: string, value: string | null): void {
   else sessionStorage.setItem(key, value);
 }
 
-/** Forget this token, unless another has taken its place, and ask who is there. */
+/** Forget this token, unless another has taken its place, and ask who is there. Whoever is asked already keeps the reason. */
 export function demandSignIn(reason: string, shown: string | null = session.token): void {
   if (session.token !== shown || session.isReturning) return;
+  if (shown === null && session.demand !== null) return;
   refused = shown;
   forget();
   change({ token: null, demand: reason });

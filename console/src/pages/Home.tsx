@@ -6,7 +6,7 @@ import { serverUrl } from "../api/address.ts";
 import { callerQuery, historyQuery, namespacesQuery, readinessQuery } from "../api/queries.ts";
 import { Card, Head } from "../parts/Card.tsx";
 import { Code } from "../parts/Copy.tsx";
-import { Empty, Loaded } from "../parts/Notice.tsx";
+import { Empty, Loaded, Trouble } from "../parts/Notice.tsx";
 import { HistoryList } from "../parts/HistoryList.tsx";
 import { useWarehouse } from "../shell/Frame.tsx";
 import { NewLink } from "./acts/namespace.tsx";
@@ -111,13 +111,13 @@ function Health({ warehouse }: { warehouse: string }) {
       }
     >
       <div className="inside stack">
-        <p className={readiness.error ? "" : "quiet"}>
-          {readiness.error
-            ? readiness.error.message
-            : readiness.data
-              ? "Postgres and the object store answer."
-              : "Asking Postgres and the object store…"}
-        </p>
+        {readiness.error ? (
+          <Trouble error={readiness.error} retry={() => void readiness.refetch()} />
+        ) : (
+          <p className="quiet">
+            {readiness.data ? "Postgres and the object store answer." : "Asking Postgres and the object store…"}
+          </p>
+        )}
         {caller?.["is-admin"] ? (
           <p>
             <Link to="/w/$warehouse/doctor" params={{ warehouse }}>

@@ -18,7 +18,9 @@ export function Properties({ of }: { of: Readonly<Record<string, string>> }) {
             .sort(([a], [b]) => a.localeCompare(b))
             .map(([name, value]) => (
               <tr key={name}>
-                <td className="mono">{name}</td>
+                <td className="mono">
+                  <span className="breaks">{name}</span>
+                </td>
                 <td className="mono breaks">{value}</td>
                 <td className="number">
                   <Copy text={value} what={`the value of ${name}`} />

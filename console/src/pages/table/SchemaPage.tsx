@@ -147,7 +147,7 @@ function FieldRow({ field, depth, mark }: Line & { mark: Mark | undefined }) {
     <tr>
       <td className="mono" style={depth > 0 ? { paddingLeft: 16 + depth * 20 } : undefined}>
         <span className="row tight">
-          <span className={depth > 0 ? "quiet" : ""}>{field.name}</span>
+          <span className={depth > 0 ? "quiet breaks" : "breaks"}>{field.name}</span>
           {mark?.isKey ? (
             <span className="tag accent" title="Identifies a row">
               <KeyRound className="icon" aria-hidden /> key

@@ -9,6 +9,7 @@ import { statisticsQuery, tableQuery } from "../../api/queries.ts";
 import { Figure, Head } from "../../parts/Card.tsx";
 import { formatBytes, formatCount, formatShort } from "../../parts/format.ts";
 import { crumbsOf } from "../../parts/links.tsx";
+import { loadPart } from "../../parts/loadPart.ts";
 import { Loaded, Waiting } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
 import type { TablePage } from "../../router.tsx";
@@ -25,22 +26,34 @@ export interface TablePageProps {
 
 const PAGES: Readonly<Record<TablePage, { readonly name: string; readonly Page: ComponentType<TablePageProps> }>> = {
   schema: { name: "Schema", Page: SchemaPage },
-  data: { name: "Data", Page: lazy(async () => ({ default: (await import("./DataPage.tsx")).DataPage })) },
+  data: {
+    name: "Data",
+    Page: lazy(async () => ({ default: (await loadPart(() => import("./DataPage.tsx"))).DataPage })),
+  },
   snapshots: {
     name: "Snapshots",
-    Page: lazy(async () => ({ default: (await import("./SnapshotsPage.tsx")).SnapshotsPage })),
+    Page: lazy(async () => ({ default: (await loadPart(() => import("./SnapshotsPage.tsx"))).SnapshotsPage })),
   },
-  files: { name: "Files", Page: lazy(async () => ({ default: (await import("./FilesPage.tsx")).FilesPage })) },
+  files: {
+    name: "Files",
+    Page: lazy(async () => ({ default: (await loadPart(() => import("./FilesPage.tsx"))).FilesPage })),
+  },
   changes: {
     name: "Row changes",
-    Page: lazy(async () => ({ default: (await import("./ChangesPage.tsx")).ChangesPage })),
+    Page: lazy(async () => ({ default: (await loadPart(() => import("./ChangesPage.tsx"))).ChangesPage })),
   },
-  loads: { name: "Loads", Page: lazy(async () => ({ default: (await import("./LoadsPage.tsx")).LoadsPage })) },
+  loads: {
+    name: "Loads",
+    Page: lazy(async () => ({ default: (await loadPart(() => import("./LoadsPage.tsx"))).LoadsPage })),
+  },
   properties: {
     name: "Properties",
-    Page: lazy(async () => ({ default: (await import("./PropertiesPage.tsx")).PropertiesPage })),
+    Page: lazy(async () => ({ default: (await loadPart(() => import("./PropertiesPage.tsx"))).PropertiesPage })),
   },
-  history: { name: "History", Page: lazy(async () => ({ default: (await import("./HistoryPage.tsx")).HistoryPage })) },
+  history: {
+    name: "History",
+    Page: lazy(async () => ({ default: (await loadPart(() => import("./HistoryPage.tsx"))).HistoryPage })),
+  },
 };
 
 export function Table() {
