@@ -1,7 +1,7 @@
 """Principals that are registered at run time: they log in, and what is revoked ends on all workers within a second."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -46,8 +46,10 @@ class Site:
     def http(self) -> httpx.Client:
         return self.workers[0]
 
-    def manage(self, method: str, path: str, body: Any = None, status: int = 200, **headers: str) -> Any:
-        answer = self.http.request(method, MANAGEMENT + path, json=body, headers=self.admin | headers)
+    def manage(
+        self, method: str, path: str, body: Any = None, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        answer = self.http.request(method, MANAGEMENT + path, json=body, headers={**self.admin, **(headers or {})})
         assert answer.status_code == status, answer.text
         return answer.json() if answer.content else None
 
@@ -55,9 +57,11 @@ class Site:
         body = {"name": name, "kind": kind, "scopes": scopes or ["ns:sales:rw"], **others}
         self.manage("POST", "/principals", body)
 
-    def make_secret(self, name: str, kind: str = "client-secret", **others: int) -> tuple[str, str]:
+    def make_secret(
+        self, name: str, kind: str = "client-secret", others: Mapping[str, int] | None = None
+    ) -> tuple[str, str]:
         """The id of a new secret, and the secret."""
-        made = self.manage("POST", f"/principals/{name}/secrets", {"kind": kind, **others})
+        made = self.manage("POST", f"/principals/{name}/secrets", {"kind": kind, **(others or {})})
         return made["secret-id"], made["secret"]
 
     def statuses(self, text: str) -> list[int]:
@@ -192,12 +196,12 @@ def test_lost_scopes_are_lost_within_a_second(site: Site) -> None:
 
 def test_secret_ends_when_it_says_and_takes_its_tokens_with_it(site: Site) -> None:
     site.register("etl")
-    _, text = site.make_secret("etl", **{"expires-in": 1})
+    _, text = site.make_secret("etl", others={"expires-in": 1})
     bearer = token(site.http, "etl", text)
     time.sleep(1.1)
     assert login(site.http, "etl", text).status_code == 401
     site.http.get("/v1/config", headers=bearing(bearer))
-    _, long_lived = site.make_secret("etl", "token", **{"expires-in": 1})
+    _, long_lived = site.make_secret("etl", "token", others={"expires-in": 1})
     time.sleep(1.1)
     assert site.statuses(long_lived) == [401, 401]
 
@@ -205,7 +209,7 @@ def test_secret_ends_when_it_says_and_takes_its_tokens_with_it(site: Site) -> No
 def test_rotation_lets_the_old_secret_work_for_a_while(site: Site) -> None:
     site.register("etl")
     (_, old), (_, kept) = site.make_secret("etl"), site.make_secret("etl", "token")
-    _, new = site.make_secret("etl", **{"end-others-in": 1})
+    _, new = site.make_secret("etl", others={"end-others-in": 1})
     assert login(site.http, "etl", old).status_code == 200
     time.sleep(1.1)
     assert login(site.http, "etl", old).status_code == 401
@@ -287,13 +291,13 @@ def test_no_answer_but_the_first_shows_a_secret(site: Site, database_url: str) -
 
 def test_repeated_creations_make_one(site: Site) -> None:
     key = {"Idempotency-Key": uuid7()}
-    made = [site.manage("POST", "/principals", {"name": "etl", "kind": "service"}, **key) for _ in range(2)]
+    made = [site.manage("POST", "/principals", {"name": "etl", "kind": "service"}, headers=key) for _ in range(2)]
     assert made[0] == made[1]
     site.manage("POST", "/principals", {"name": "etl", "kind": "service"}, 409)
     site.manage("POST", "/principals", {"name": "g", "kind": "group"})
     key = {"Idempotency-Key": uuid7()}
     for _ in range(2):
-        site.manage("POST", "/principals/g/members", {"member": "etl"}, 204, **key)
+        site.manage("POST", "/principals/g/members", {"member": "etl"}, 204, headers=key)
     assert site.manage("GET", "/principals/g/members")["members"] == ["etl"]
 
 
