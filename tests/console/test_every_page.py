@@ -13,7 +13,7 @@ from tests.support.browsers import visit
 
 pytestmark = pytest.mark.console
 ROUTER = (Path(__file__).parents[2] / "console/src/router.tsx").read_text()
-API = re.compile(r"^http://[^/]+/(?:v1|management/v1|pipeline/v1|sql/v1|readyz|openapi\.json)\b")
+API = re.compile(r"^http://[^/]+/(?:v1|management/v1|pipeline/v1|sql/v1|lineage/v1|readyz|openapi\.json)\b")
 AT_ONCE = {"Retry-After": "0"}
 BROKEN = '{"error": {"message": "It broke", "type": "InternalServerError", "code": 500}}'
 SHIFT = 0.1
@@ -54,17 +54,18 @@ FAULTS: dict[str, Callable[[Route], None]] = {
     "login page of a proxy": answer(200, "<html>Log in</html>"),
     "list": answer(200, "[]"),
 }
-UNSURE = {"api", "doctor", "no such page"}
-"""Pages that ask nothing, or that don't stand all faults yet."""
+UNSURE = {"api", "lineage", "no such page"}
+"""Not yet looked into: api. This lake has no lineage to go on with, and a page that isn't there asks nothing."""
 TRY_AGAIN = """() => {
   const found = [...document.querySelectorAll('button')].filter(one => one.textContent === 'Try again');
-  for (const one of found.filter(one => !one.dataset.tried)) {
-    one.dataset.tried = 'yes';
+  const now = performance.now();
+  for (const one of found.filter(one => !(now - one.dataset.tried < 2000))) {
+    one.dataset.tried = now;
     one.click();
   }
   return found.length === 0 && !document.querySelector('[aria-label=Loading]');
 }"""
-"""Clicks once whatever is to be tried again; whether nothing is left to try, or to wait for."""
+"""Clicks whatever is to be tried again, every 2 s; whether nothing is left to try, or to wait for."""
 
 
 def test_every_page_is_here() -> None:
@@ -81,7 +82,7 @@ def test_every_page_is_here() -> None:
 def ask(page: Page, name: str) -> None:
     """Do what a person does to see the page's content: a query must be run, all others come by themselves."""
     if name == "sql":
-        page.get_by_role("button", name="Run").click()
+        page.get_by_role("button", name="Run", exact=True).click()
 
 
 @pytest.mark.parametrize("name", sorted(PAGES.keys() - UNSURE))

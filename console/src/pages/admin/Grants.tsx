@@ -123,9 +123,13 @@ function All() {
 
 function Found({ principal, object }: { principal: string | undefined; object: GovernedObject | null }) {
   const warehouse = useWarehouse();
-  const { data: caller } = useQuery(callerQuery(warehouse));
-  const query = useQuery(foundGrantsQuery(warehouse, caller, { principal, object }));
-  return <Loaded query={query}>{(found) => <GrantTable rows={groupGrants(found)} isWayShown />}</Loaded>;
+  const caller = useQuery(callerQuery(warehouse));
+  const query = useQuery(foundGrantsQuery(warehouse, caller.data, { principal, object }));
+  return (
+    <Loaded query={caller}>
+      {() => <Loaded query={query}>{(found) => <GrantTable rows={groupGrants(found)} isWayShown />}</Loaded>}
+    </Loaded>
+  );
 }
 
 function groupGrants(grants: readonly FoundGrant[]): readonly GrantRow[] {
