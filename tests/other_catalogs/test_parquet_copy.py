@@ -345,7 +345,7 @@ def test_register_copies_one_table_and_says_what_is_wrong(lake: Lake, tmp_path: 
 
     assert "--option is for --rewrite" in register(location, "--option", "s3.region=x")[1]
     assert "can't be read" in register(f"{location}.gone", "--rewrite")[1]
-    assert register(location, "--rewrite") == (0, f"registered {name}: a copy of 1 rows in 1 files\n")
+    assert register(location, "--rewrite") == (0, f"registered {name}: a copy of 1 row in 1 file\n")
     assert "is there already" in register(location, "--rewrite")[1]
     assert lake.read(table) == [(1, "one")]
 

@@ -104,12 +104,6 @@ def test_table_has_the_rows_for_duckdb_and_for_iceberg(lake: Lake, save: Save) -
     assert (snapshot.snapshot_id, static.metadata.table_uuid) == (int(saved["snapshot-id"]), UUID(saved["table-uuid"]))
 
 
-def test_order_of_the_query_is_that_of_the_rows(lake: Lake, save: Save) -> None:
-    assert save("FROM range(400000) r(i) ORDER BY hash(i)").status_code == 200
-    rows = [row for (row,) in rows_of(lake, "SELECT i FROM made")]
-    assert rows == [row for (row,) in rows_of(lake, "FROM range(400000) r(i) ORDER BY hash(i)")]
-
-
 @pytest.mark.parametrize("sql", ["SELECT * FROM t WHERE k > 100000", "SELECT NULL::INT AS a WHERE false"])
 def test_result_without_rows_is_an_empty_table(lake: Lake, save: Save, sql: str) -> None:
     saved = save(sql).json()

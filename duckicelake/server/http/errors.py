@@ -120,6 +120,7 @@ _INTERNAL_ERROR = HttpError(500, "InternalServerError", hidden=True)
 HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.CatalogError: _INTERNAL_ERROR,
     errors.InvalidRequestError: HttpError(400, "BadRequestException"),
+    errors.QueryMemoryError: HttpError(400, "BadRequestException"),
     errors.RefusedAddressError: HttpError(400, "BadRequestException"),
     errors.InvalidViewError: HttpError(
         400, "IllegalArgumentException"

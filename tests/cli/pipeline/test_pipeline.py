@@ -241,7 +241,7 @@ def test_progress_elsewhere_than_on_a_terminal_is_lines(
         "reading: 1,000 of 3,000 files, 3 of 40 tasks, 2,000,000 rows and 5.0 MB read",
         "reading: done in 1.0 s",
         "sorting …",
-        "sorting: 0 of 1 tasks, 0 rows and 0 bytes read",
+        "sorting: 0 of 1 task, 0 rows and 0 bytes read",
         "so it goes",
         "sorting: done in 1.0 s",
     ]

@@ -103,7 +103,7 @@ def test_input_goes_on_where_it_was(live: LiveLake, tmp_path: Path) -> None:
         (("main.nowhere", "--uri", "{uri}"), 2, "Table does not exist: main.nowhere"),
         (("main.t", "--uri", "{uri}", "no-file"), 2, "no-file can't be read: No such file"),
         (("main.t", "--uri", "{uri}", "--format", "xml"), 2, "Invalid --format 'xml': expected ndjson or csv"),
-        (("main.t", "--uri", "ftp://x"), 2, "must start with http:// or https://; 0 rows"),
+        (("main.t", "--uri", "ftp://x"), 2, "must start with http:// or https://; written before it: 0 rows"),
     ],
 )
 def test_what_is_wrong_is_one_line(live: LiveLake, arguments: tuple[str, ...], code: int, said: str) -> None:

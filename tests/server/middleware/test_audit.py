@@ -42,7 +42,7 @@ AUDITED = {
     *("open_duckdb_login", "close_duckdb_login"),
     *("create_materialized_view", "schedule_materialized_view"),
     *("refresh_materialized_view", "drop_materialized_view"),
-    "set_lake_policies",
+    *("set_lake_policies", "save_query_result"),
 }
 NAMESPACES = "/v1/namespaces"
 TABLES = f"{NAMESPACES}/ns/tables"
