@@ -221,6 +221,9 @@ def test_command_says_what_it_would_make_and_made(http: httpx.Client, lake: Lake
     assert json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["rows"] == 3000
     again = CliRunner().invoke(app, command)
     assert (again.exit_code, "already exists" in again.stderr) == (6, True), again.stderr
+    command[3] = "nowhere.made"
+    elsewhere = CliRunner().invoke(app, command)
+    assert (elsewhere.exit_code, "does not exist: nowhere" in elsewhere.stderr) == (2, True), elsewhere.stderr
     for wrong in ("--explain", "--dry-run"):
         words = [*command[:2], wrong, *([] if wrong == "--dry-run" else command[2:])]
         assert "--dry-run needs it" in CliRunner().invoke(app, words).stderr

@@ -249,10 +249,10 @@ def suggest_names(lake: LakeReader, name: str | None, namespace: str | None = No
     try:
         yield
     except MissingNamespaceError as missing:
-        hint = "" if namespace is None or "did you mean" in str(missing) else lake.suggest(namespace)
+        hint = "" if not namespace or "did you mean" in str(missing) else lake.suggest(namespace)
         raise MissingNamespaceError(f"{missing}{hint}") from missing
     except MissingTableError as missing:
-        hint = "" if name is None or "did you mean" in str(missing) else lake.suggest(name)
+        hint = "" if not name or "did you mean" in str(missing) else lake.suggest(name)
         raise MissingTableError(f"{missing}{hint}") from missing
 
 
