@@ -41,6 +41,7 @@ pytest_plugins = [
     "tests.support.stores",
     "tests.support.fixtures",
     "tests.support.process_end",
+    "tests.support.renewal",
 ]
 TEMPLATE = "duckicelake_template"
 DUCKDB_SETTINGS: dict[str, Any] = {"threads": 1, "allow_unsigned_extensions": True}

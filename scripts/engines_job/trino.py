@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from scripts.backends_job.processes import free_port
 from scripts.engines_job.packages import EngineError, java_home, trino_home
 
-START_SECONDS = 180
+START_SECONDS = 420
 STOP_SECONDS = 30
 HOST = "127.0.0.1"
 _NOT_YET = "NO_NODES_AVAILABLE"
@@ -29,6 +29,10 @@ class Trino:
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self._headers = {
+            "X-Trino-User": "tests",
+            "X-Trino-Catalog": "lake",
+        }
 
     def rows(self, statement: str) -> list[list[Any]]:
         """Run a statement; its rows as JSON has them. EngineError says why it failed."""
@@ -58,7 +62,7 @@ class Trino:
     def _ask(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
         connection = HTTPConnection(HOST, self._port, timeout=120)
         try:
-            connection.request(method, path, body, {"X-Trino-User": "tests", "X-Trino-Catalog": "lake"})
+            connection.request(method, path, None if body is None else body.encode(), self._headers)
             answer: dict[str, Any] = json.loads(connection.getresponse().read())
         finally:
             connection.close()

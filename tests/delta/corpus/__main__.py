@@ -1,11 +1,13 @@
 """Make the Delta tables of the corpus: python -m tests.delta.corpus OUT_DIR [NAME…] [--no-spark].
 
 OUT_DIR/tables/NAME is the table, OUT_DIR/spark/NAME what Spark Delta reads of it (see recording), OUT_DIR/corpus.json
-lists what each covers. With --no-spark only what needs no JVM is made, and nothing recorded.
+lists what each covers. Tables that an earlier run has recorded are kept. With --no-spark only what needs no JVM is
+made, and nothing recorded.
 """
 
 import argparse
 import json
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +31,7 @@ def main() -> int:
     parser.add_argument("--no-spark", action="store_true")
     options = parser.parse_args()
     folder = options.folder.resolve()
-    cases = chosen(options.names)
+    cases = [case for case in chosen(options.names) if not is_whole(case, folder)]
     if options.no_spark:
         cases = [case for case in cases if not case.needs_spark]
         failed = [case.name for case in cases if not made(case, folder, None)]
@@ -38,14 +40,23 @@ def main() -> int:
             oks = pool.map(lambda case: made(case, folder, session), cases)
             failed = [case.name for case, ok in zip(cases, oks, strict=True) if not ok]
     if not failed:
-        (folder / "corpus.json").write_text(json.dumps({case.name: case.feature for case in cases}, indent=1))
+        (folder / "corpus.json").write_text(
+            json.dumps({case.name: case.feature for case in chosen(options.names)}, indent=1)
+        )
     return 1 if failed else 0
+
+
+def is_whole(case: Case, folder: Path) -> bool:
+    """Whether an earlier run, which was ended before it was done, has made and recorded the table."""
+    return (folder / "spark" / case.name / "read.json").exists()
 
 
 def made(case: Case, folder: Path, session: Any) -> bool:
     """Whether the table could be made and recorded; what it took, or why it couldn't, is printed."""
     started = monotonic()
     making = Making(case.name, folder / "tables" / case.name, session.newSession() if session else None)
+    for begun in (making.root, folder / "spark" / case.name):
+        shutil.rmtree(begun, ignore_errors=True)
     making.root.parent.mkdir(parents=True, exist_ok=True)
     try:
         case.make(making)

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,7 +45,6 @@ def corpus() -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with alone(folder.with_suffix(".lock")):
         if not (folder / "corpus.json").exists():
-            shutil.rmtree(folder, ignore_errors=True)
             subprocess.run(
                 [sys.executable, "-m", "tests.delta.corpus", str(folder)],
                 cwd=ROOT,
