@@ -57,8 +57,8 @@ ALLOWED: dict[str, set[str]] = {
         "storage", "catalog", "server", "cli", "client", "features", "rest",
     },
     "row_changes": {
-        "errors", "iceberg", "postgres", "lake", "bridge", "catalog", "server", "cli", "client", "features", "query",
-        "rest", "extras", "pipeline",
+        "errors", "iceberg", "postgres", "lake", "bridge", "rows", "catalog", "server", "cli", "client", "features",
+        "query", "rest", "extras", "pipeline",
     },
     "materialized_views": {
         "errors", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "catalog", "server", "cli", "client",

@@ -5,7 +5,7 @@ moves no condition of a query below a LIMIT, so that none is computed for a hidd
 It does read statistics there, which know hidden rows: `RESTRICTED_SETTINGS` turn off what reads them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -112,23 +112,28 @@ class _ValueWriter:
 
 def _write_filter(expression: Any, schema: Schema) -> str:
     """Write a filter as a condition. Its constants are no one's business: an error doesn't repeat them."""
-    columns = [*_list_filtered(schema)]
+    columns = [*list_filter_columns(schema.fields)]
     try:
         bound = bind_filter(parse_predicate(expression), columns)
     except CatalogError:
         raise ForbiddenError("A row filter of the table doesn't fit the columns that it has at this snapshot") from None
-    return write_condition(bound, {column.field_id: _build_filter_column(column) for column in columns})
+    return write_condition(
+        bound, {column.field_id: build_filter_column(column, quote_identifier(column.name)) for column in columns}
+    )
 
 
-def _list_filtered(schema: Schema) -> Iterator[RowColumn]:
+def list_filter_columns(fields: Iterable[NestedField]) -> Iterator[RowColumn]:
     """List the columns that filters may name."""
-    for field in schema.fields:
+    for field in fields:
         if isinstance(field.type, PrimitiveType) and not field.type.traits.is_opaque:
             yield RowColumn(field.id, field.name, field.type, field.required, to_lake_type(field.type))
 
 
-def _build_filter_column(column: RowColumn) -> FilterColumn:
-    """Build the value of a column as its Iceberg type, as which filters compare it: DuckLake's may be narrower."""
+def build_filter_column(column: RowColumn, value: str) -> FilterColumn:
+    """Build the value of a column as its Iceberg type, as which filters compare it: DuckLake's may be narrower.
+
+    value: its SQL.
+    """
     assert isinstance(column.type, PrimitiveType)
     type_name = format_type_name(DUCKDB, column.type)
-    return FilterColumn(column.type, f"CAST({quote_identifier(column.name)} AS {type_name})", type_name)
+    return FilterColumn(column.type, f"CAST({value} AS {type_name})", type_name)

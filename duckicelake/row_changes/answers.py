@@ -13,9 +13,11 @@ from uuid import UUID
 
 from anyio.to_thread import run_sync
 
+from duckicelake.bridge.scan.explanation import parse_row_condition
 from duckicelake.catalog.context.caller import build_refusal
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import ConflictError, InvalidRequestError
+from duckicelake.iceberg.expressions import parse_predicate
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.read_restrictions import Restriction
@@ -31,10 +33,12 @@ from duckicelake.row_changes.statements import (
     Pairing,
     TableSide,
     TargetColumns,
+    write_answer_condition,
     write_step,
     write_target,
 )
 from duckicelake.row_changes.steps import ChangeHistory, ChangeRange, StepSnapshots, TableAtSnapshot
+from duckicelake.rows.bodies import parse_object
 
 _WORKER: Final = Path(__file__).with_name("worker.py")
 _SALT_BYTES: Final = 32
@@ -52,6 +56,7 @@ class ChangesOrder:
         until: the last snapshot; None for the newest.
         columns: those of the answer; none for all.
         key: columns that identify a row; none for row ids.
+        where: a condition in SQL, or as JSON an expression of Iceberg's; None for all rows.
         format: arrow or json.
         rows, seconds: at most so much; the reader goes on behind it.
 
@@ -65,6 +70,7 @@ class ChangesOrder:
     until: str | None
     columns: Sequence[str]
     key: Sequence[str]
+    where: str | None
     format: str
     rows: int
     seconds: float
@@ -187,6 +193,7 @@ class _MessageBuilder:
                 for column in find_children(latest.columns, None)
                 if column.initial_default is not None
             },
+            condition=self._write_condition(order),
             **self._choose_pairing(order.key, metadata),
         )
 
@@ -217,6 +224,16 @@ class _MessageBuilder:
         return TableSide(
             snapshots[0], snapshots[-1], table.schema_name, table.name, table.schema, self._restriction, self._salt
         )
+
+    def _write_condition(self, order: ChangesOrder) -> str:
+        """Write the condition of an order. Raises InvalidRequestError, UnsupportedError for one that can't be."""
+        if order.where is None:
+            return "true"
+        if order.where.lstrip().startswith("{"):
+            predicate = parse_predicate(parse_object(order.where.encode(), "where"))
+        else:
+            predicate = parse_row_condition(order.where, self._latest.schema)
+        return write_answer_condition(predicate, self._latest.schema.fields)
 
     def _find_column(self, name: str, what: str) -> int:
         if name not in self._names:

@@ -36,6 +36,9 @@ def print_changes(
     key: Annotated[
         str | None, typer.Option(help="Columns that identify a row, joined by commas (default: row ids).")
     ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Only rows for which this condition holds, as \"region = 'eu'\" (default: all).")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with changes that come, until Ctrl-C.")] = False,
     state: Annotated[
         Path | None, typer.Option(help="File that keeps how far you are; the next run goes on from there.")
@@ -75,7 +78,7 @@ def print_changes(
 
     if follow and until is not None:
         raise BadInputError("--follow has no end, and --to names one: give one of them")
-    named = {"from": since, "to": until, "columns": columns, "key": key}
+    named = {"from": since, "to": until, "columns": columns, "key": key, "where": where}
     query = {option: text for option, text in named.items() if text is not None}
     options = SinkOptions(
         url=sink,
@@ -117,6 +120,7 @@ def _open_sink(options: SinkOptions) -> Iterator[ChangeSink]:
 EXAMPLES: Final = (
     "duckicelake changes sales.orders --from 17",
     "duckicelake changes sales.orders --from 2026-11-01 --to 2026-11-02 --columns id,paid",
+    "duckicelake changes sales.orders --where \"region = 'eu' AND amount > 100\" --columns id,amount",
     "duckicelake changes sales.orders --follow --state orders.json",
     "duckicelake changes sales.orders --follow --state orders.json --sink https://hooks.example.com/orders",
     "duckicelake changes sales.orders --follow --sink kafka://broker:9092/orders",

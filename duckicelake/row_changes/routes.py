@@ -45,6 +45,13 @@ async def list_row_changes(
     until: Annotated[str | None, Query(alias="to", description=f"the last snapshot: {_PLACE}")] = None,
     columns: Annotated[str | None, Query(description="columns of the answer, joined by commas")] = None,
     key: Annotated[str | None, Query(description="columns that identify a row, joined by commas")] = None,
+    where: Annotated[
+        str | None,
+        Query(
+            max_length=100_000,
+            description="a condition that its rows meet, in SQL or as an expression of the REST specification",
+        ),
+    ] = None,
     table_uuid: Annotated[
         str | None, Query(alias="table-uuid", description="refuse any other table of that name")
     ] = None,
@@ -69,6 +76,7 @@ async def list_row_changes(
         until=until,
         columns=_split(columns),
         key=_split(key),
+        where=where,
         format=format_,
         rows=limits.rows if limit is None else min(limit, limits.rows),
         seconds=limits.seconds,

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from duckicelake.bridge.values.types import quote_identifier
+from duckicelake.iceberg.expressions import Predicate
 from duckicelake.iceberg.read_restrictions import Restriction
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, NestedField, PrimitiveType, StructType, list_children
 from duckicelake.lake.ducklake.database import quote_literal
-from duckicelake.query.restricted import write_visible_rows
+from duckicelake.query.restricted import build_filter_column, list_filter_columns, write_visible_rows
 from duckicelake.query.statement import LAKE
+from duckicelake.rows.filters import bind_filter, write_condition
 
 ROW_ID: Final = "rowid"
 SNAPSHOT: Final = "snapshot_id"
@@ -70,6 +72,7 @@ class TargetColumns:
         fields: all columns.
         defaults: by field id, the text of the value of rows that are older than the column.
         key: names of columns that identify a row.
+        condition: what holds for the rows of the answer, as `write_answer_condition` writes it.
 
     """
 
@@ -77,6 +80,17 @@ class TargetColumns:
     defaults: Mapping[int, str]
     pairing: Pairing
     key: Sequence[str] = ()
+    condition: str = "true"
+
+
+def write_answer_condition(predicate: Predicate, fields: Sequence[NestedField]) -> str:
+    """Write a filter over the columns of an answer. Raises InvalidRequestError for one that they don't take."""
+    columns = [*list_filter_columns(fields)]
+    places = {field.id: f"c{at}" for at, field in enumerate(fields)}
+    bound = bind_filter(predicate, columns)
+    return write_condition(
+        bound, {column.field_id: build_filter_column(column, places[column.field_id]) for column in columns}
+    )
 
 
 def write_target(side: TableSide) -> str:
@@ -119,7 +133,8 @@ def _write_rows(side: TableSide, function: str, target: TargetColumns) -> str:
     columns = ", ".join(
         f"{_write_value(field, side.schema, target.defaults)} AS c{at}" for at, field in enumerate(target.fields)
     )
-    return f"SELECT {ROW_ID} AS r, {SNAPSHOT} AS changed_at, {columns} FROM {source}"
+    found = f"SELECT {ROW_ID} AS r, {SNAPSHOT} AS changed_at, {columns} FROM {source}"
+    return found if target.condition == "true" else f"FROM ({found}) WHERE {target.condition}"
 
 
 def _write_listing(side: TableSide, function: str) -> str:

@@ -48,12 +48,12 @@ def parse_array(body: bytes, layout: Layout) -> list[Any]:
     return rows
 
 
-def parse_object(body: bytes) -> dict[str, Any]:
+def parse_object(body: bytes, where: str = "the body") -> dict[str, Any]:
     """Parse a JSON object. Numbers with a point become Decimals. InvalidRequestError: it is none."""
     check_text_size(body)
-    value = _parse_json(body, "the body", exact=True)
+    value = _parse_json(body, where, exact=True)
     if type(value) is not dict:
-        raise InvalidRequestError("Invalid JSON body: expected an object {...}")
+        raise InvalidRequestError(f"Invalid JSON: {where} isn't an object {{...}}")
     return value
 
 
@@ -73,7 +73,7 @@ def _parse_json(text: bytes, where: str, exact: bool) -> Any:
         try:
             value = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise InvalidRequestError(f"The rows can't be read: {where} isn't JSON: {error}") from error
+            raise InvalidRequestError(f"Invalid JSON: {where} isn't JSON: {error}") from error
         if _has_no_name_twice(text, value):
             return value
     return _parse_exactly(text, where)
@@ -114,11 +114,9 @@ def _parse_exactly(text: bytes, where: str) -> Any:
         if _SURROGATE in text.lower():
             json.dumps(value, ensure_ascii=False, default=str).encode()
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"The rows can't be read: {where} isn't JSON: {error}") from error
+        raise InvalidRequestError(f"Invalid JSON: {where} isn't JSON: {error}") from error
     except ArithmeticError as error:
-        raise InvalidRequestError(
-            f"The rows can't be read: {where} has a number whose exponent no type holds"
-        ) from error
+        raise InvalidRequestError(f"Invalid JSON: {where} has a number whose exponent no type holds") from error
     return value
 
 

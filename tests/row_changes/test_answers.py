@@ -16,6 +16,8 @@ from duckicelake.iceberg.read_restrictions import Mask
 from tests.row_changes.conftest import Changes
 from tests.support.policies import restrict
 
+IS_X = {"type": "eq", "term": "called", "value": "x"}
+
 
 @pytest.fixture
 def services(services: Services) -> Services:
@@ -140,3 +142,69 @@ def test_command_goes_on_where_its_file_says(history: Changes, tmp_path: Path) -
     other = CliRunner().invoke(app, arguments)
     assert other.exit_code != 0
     assert "another table" in other.output
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["called = 'x' AND id >= 3", {"type": "and", "left": IS_X, "right": {"type": "gt-eq", "term": "id", "value": 3}}],
+    ids=["sql", "expression"],
+)
+def test_a_condition_leaves_the_changes_of_the_rows_that_meet_it(history: Changes, where: Any) -> None:
+    """A row that an update leads into the condition is inserted, one that it leads out of it is deleted."""
+    asked = where if isinstance(where, str) else json.dumps(where)
+    rows, _ = history.read(where=asked)
+    assert [row["_change_type"] for row in rows] == ["INSERT"] * 11
+    assert {row["called"] for row in rows} == {"x"}
+    history.duck.execute("UPDATE t SET called = 'y' WHERE id = 102; UPDATE t SET place = {'x': 1} WHERE id = 105")
+    later, _ = history.read(where=asked, since=8)
+    assert [(row["_change_type"], row["id"], row["place"]) for row in later] == [
+        ("DELETE", 102, None),
+        ("UPDATE_BEFORE", 105, None),
+        ("UPDATE_AFTER", 105, {"x": 1}),
+    ]
+    parts: list[dict[str, Any]] = []
+    found: dict[str, Any] = {"_position": "0.0.0", "_is_complete": False}
+    while not found["_is_complete"]:
+        part, found = history.read(where=asked, since=found["_position"], limit=4)
+        parts += part
+    assert parts == history.read(where=asked)[0]
+
+
+def test_a_condition_reads_columns_as_they_are_at_the_end(history: Changes) -> None:
+    """Rows from before a column was added have no value in it; those of a renamed one are found by its last name."""
+    history.duck.execute("ALTER TABLE t ADD COLUMN size INTEGER DEFAULT 5")
+    assert len(history.read(where="size = 5")[0]) == len(history.read()[0])
+    assert {row["called"] for row in history.read(where="called = 'n1'")[0]} == {"n1"}
+    assert "Cannot find column 'name'" in history.ask(where="name = 'n1'").text
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("id + 1 = 2", "Iceberg's filters can't say"),
+        ("id =", "Invalid condition 'id ='"),
+        ("gone = 1", "Cannot find column 'gone'"),
+        ("id = 'many'", "id is compared with"),
+        ('{"type": "eq", "term": "gone", "value": 1}', "Cannot filter by column 'gone'"),
+        ('{"type": "eq"', "where isn't JSON"),
+        ('{"type": "is-null", "term": "place"}', "Cannot filter by column 'place'"),
+    ],
+)
+def test_a_wrong_condition_is_named(history: Changes, where: str, said: str) -> None:
+    answer = history.ask(where=where)
+    assert (answer.status_code, said in answer.text) == (400, True), answer.text
+
+
+def test_a_condition_sees_masked_values_alone(history: Changes, services: Services) -> None:
+    restrict(services, "main.t", masks={2: Mask.NULL})
+    assert history.read(where="called = 'x'")[0] == []
+    assert len(history.read(where="called IS NULL")[0]) > 0
+
+
+def test_command_takes_a_condition(history: Changes) -> None:
+    arguments = ["changes", "main.t", "--uri", str(history.http.base_url), "--where", "called LIKE 'n10%'"]
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 0, found.output
+    rows = [json.loads(line) for line in found.stdout.splitlines()]
+    assert rows == history.read(where="called LIKE 'n10%'")[0]
+    assert {row["called"][:3] for row in rows} == {"n10"}
