@@ -20,6 +20,8 @@ _KEYWORDS: Final = (
     *("SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "HAVING", "LIMIT", "OFFSET", "JOIN", "LEFT JOIN", "USING"),
     *("ON", "AS", "WITH", "UNION ALL", "EXCEPT", "INTERSECT", "DISTINCT", "CASE", "WHEN", "THEN", "ELSE", "END"),
     *("AND", "OR", "NOT", "NULL", "IS NULL", "IS NOT NULL", "IN", "BETWEEN", "LIKE", "ILIKE", "CAST", "EXISTS"),
+    *("CREATE MATERIALIZED VIEW", "CREATE OR REPLACE MATERIALIZED VIEW", "REFRESH MATERIALIZED VIEW"),
+    *("DROP MATERIALIZED VIEW", "MATERIALIZED VIEW", "IF EXISTS", "IF NOT EXISTS"),
     *("EXPLAIN", "VALUES", "DESC", "ASC", "NULLS LAST", "OVER", "PARTITION BY", "QUALIFY", "PIVOT", "UNNEST"),
 )
 _PIECE: Final = re.compile(r"""(?P<word>"[^"]*"?|`[^`]*`?|[\w.]+)|.""", re.DOTALL)
@@ -29,7 +31,9 @@ _NAMED: Final = re.compile(
     re.IGNORECASE,
 )
 _BEFORE_TABLE: Final = re.compile(
-    r"\b(?:FROM|JOIN|INTO|UPDATE|TABLE|DESCRIBE|SUMMARIZE)\s+$|\bFROM\s+[^()]*,\s*$", re.IGNORECASE
+    r"\b(?:FROM|JOIN|INTO|UPDATE|TABLE|DESCRIBE|SUMMARIZE|MATERIALIZED\s+VIEW(?:\s+IF(?:\s+NOT)?\s+EXISTS)?)\s+$|"
+    r"\bFROM\s+[^()]*,\s*$",
+    re.IGNORECASE,
 )
 _PLAIN: Final = re.compile(r"[^\W\d]\w*")
 _LIFETIME_SECONDS: Final = 30.0

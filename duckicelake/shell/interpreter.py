@@ -18,6 +18,7 @@ from duckicelake.shell.metacommands import find_command
 from duckicelake.shell.output import Output
 from duckicelake.shell.session import LakeSession, open_session
 from duckicelake.shell.statements import MetaCommand, Statement, split_input
+from duckicelake.shell.view_statements import parse_view_statement, run_view_statement
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
@@ -89,9 +90,15 @@ class Interpreter:
             self._included -= 1
 
     def run_sql(self, sql: str) -> None:
-        """Run a statement, and print its rows."""
+        """Run a statement, and print its rows, or what it did to a materialized view."""
         self.last_sql = sql
         with self.measure():
+            statement = parse_view_statement(sql)
+            if statement is not None:
+                self.check_may_change(f"{statement.act} MATERIALIZED VIEW")
+                done = run_view_statement(self.find_duckicelake("A materialized view"), statement)
+                print(replace_controls(done), file=sys.stderr)
+                return
             table = self.session.run(sql)
             self.output.print_rows(table)
 

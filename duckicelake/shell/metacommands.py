@@ -15,6 +15,7 @@ from duckicelake.cli.console.terminal import print_json, print_rows
 from duckicelake.errors import BadInputError
 from duckicelake.shell.file_copy import copy_rows
 from duckicelake.shell.formats import FORMAT_NAMES, parse_format
+from duckicelake.shell.view_statements import VIEW_STATEMENTS
 
 if TYPE_CHECKING:
     from duckicelake.shell.interpreter import Interpreter
@@ -287,6 +288,7 @@ def _set(shell: Interpreter, words: Words, _plus: bool) -> None:
 
 def _print_help(shell: Interpreter, _words: Words, _plus: bool) -> None:
     rows = [(f"\\{one.name}{'[+]' if one.has_plus else ''} {one.usage}".rstrip(), one.text) for one in COMMANDS]
+    rows += [(f"{usage};", text) for usage, text in VIEW_STATEMENTS]
     with shell.output.describe() as is_json:
         if is_json:
             print_json(*({"command": name, "text": text} for name, text in rows))

@@ -85,6 +85,11 @@ def is_complete(text: str) -> bool:
     return not pieces or isinstance(pieces[-1], MetaCommand) or pieces[-1].is_ended
 
 
+def list_tokens(sql: str) -> Sequence[tuple[str, int, int]]:
+    """List the tokens of a statement, without comments: each with its begin and its end."""
+    return [(sql[begin:end], begin, end) for kind, begin, end in _scan(sql) if kind == "sql"]
+
+
 def _scan(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield (kind, begin, end) of tokens; kinds are sql, end, meta, and open for what doesn't end."""
     at = 0
