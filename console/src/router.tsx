@@ -1,4 +1,5 @@
 // All addresses of the console. Pages come when they are first opened.
+import { useQueryClient } from "@tanstack/react-query";
 import {
   createRootRoute,
   createRoute,
@@ -263,6 +264,12 @@ function NotFound() {
 /** A page that failed. One whose file is gone belongs to an older version of the server, unless that is down. */
 function PageTrouble({ error }: { error: unknown }) {
   const { invalidate } = useRouter();
+  const client = useQueryClient();
+  // What the page can't show is forgotten: it is asked for again, and not shown as it was.
+  const retry = async () => {
+    await client.resetQueries();
+    await invalidate();
+  };
   const isOld = error instanceof TypeError && /import|module/i.test(error.message);
   return (
     <div className="body">
@@ -275,7 +282,7 @@ function PageTrouble({ error }: { error: unknown }) {
           </button>
         </div>
       ) : (
-        <Trouble error={error} retry={() => void invalidate()} />
+        <Trouble error={error} retry={() => void retry()} />
       )}
     </div>
   );

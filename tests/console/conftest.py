@@ -15,6 +15,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.changelog.writer import write_all_changes
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.dropped import set_retention
+from duckicelake.lineage.graph.store import record_events
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.query import service
 from duckicelake.query.processes import QueryLimits
@@ -22,6 +23,8 @@ from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.settings.model import Settings
 from tests.conftest import new_lake, services_of
 from tests.support.browsers import Visit, browser, visit
+from tests.support.lineage_events import event, foreign
+from tests.support.lineage_events import table as table_dataset
 from tests.support.logins import SECRET, Server
 from tests.support.servers import running
 
@@ -98,6 +101,20 @@ ORDERS = {
     ],
 }
 
+BY_REGION = {
+    "name": "by_region",
+    "schema": {"type": "struct", "schema-id": 0, "fields": [field(1, "region", "string")]},
+    "view-version": {
+        "version-id": 1,
+        "timestamp-ms": 0,
+        "schema-id": 0,
+        "summary": {},
+        "representations": [{"type": "sql", "sql": "SELECT DISTINCT region FROM sales.orders", "dialect": "duckdb"}],
+        "default-namespace": [],
+    },
+    "properties": {},
+}
+
 
 def fill(lake: ShownLake) -> None:
     for levels in (["sales"], ["sales", "eu"], ["labs"]):
@@ -108,6 +125,11 @@ def fill(lake: ShownLake) -> None:
     for first in (0, 40):
         lake.ask("POST", "/v1/namespaces/sales/tables/orders/rows", [order(first + number) for number in range(40)])
         lake.ask("POST", "/v1/namespaces/sales/tables/orders/rows/flush")
+    lake.ask("POST", "/v1/namespaces/sales/views", BY_REGION)
+    lake.ask("POST", "/management/v1/principals", {"name": "ann", "kind": "service", "description": "Reports"})
+    made = event(1, inputs=(foreign("s3://landing", "orders"),), outputs=(table_dataset("sales.orders"),), job="ingest")
+    with lake.services.database.transaction() as cursor:
+        record_events(cursor, [made], origin="catalog")
     plain = {"type": "struct", "schema-id": 0, "fields": [field(1, HOSTILE, "string", doc=HOSTILE)]}
     for name in (HOSTILE, "a.b/c~d", "javascript:alert(1)"):
         lake.ask("POST", "/v1/namespaces/labs/tables", {"name": name, "schema": plain})

@@ -1,4 +1,4 @@
-"""All pages of the console by name: what every page must stand is tried on each of them."""
+"""All pages of the console by name: tests try each of them, and scripts/console_pictures shows them."""
 
 ORDERS = "w/duckicelake/tables/sales.orders"
 PAGES = {
@@ -13,6 +13,7 @@ PAGES = {
     "loads": f"{ORDERS}?page=loads",
     "properties": f"{ORDERS}?page=properties",
     "history": f"{ORDERS}?page=history",
+    "view": "w/duckicelake/views/sales.by_region",
     "sql": "w/duckicelake/sql?q=FROM sales.orders",
     "all history": "w/duckicelake/history?kind=append",
     "lineage": "w/duckicelake/lineage?node=sales.orders",
@@ -20,11 +21,11 @@ PAGES = {
     "warehouses": "w/duckicelake/warehouses",
     "warehouse": "w/duckicelake/warehouses/duckicelake",
     "people": "w/duckicelake/people",
-    "principal": "w/duckicelake/people/admin",
+    "principal": "w/duckicelake/people/ann",
     "issuers": "w/duckicelake/issuers",
     "grants": "w/duckicelake/grants",
-    "grants of an object": "w/duckicelake/grants?principal=admin&on=table:sales.orders",
-    "why": "w/duckicelake/why?principal=admin&action=select&on=table:sales.orders",
+    "grants of an object": "w/duckicelake/grants?principal=ann&on=table:sales.orders",
+    "why": "w/duckicelake/why?principal=ann&action=select&on=table:sales.orders",
     "policies": "w/duckicelake/policies?on=table:sales.orders",
     "audit": "w/duckicelake/audit",
     "upkeep": "w/duckicelake/upkeep",

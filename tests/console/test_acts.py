@@ -117,7 +117,7 @@ def carry_out(page: Page, how: str, verb: str, folder: Path) -> None:
     expect(button).to_be_enabled()
     if how == "button":
         button.click()
-        expect(dialog.get_by_role("button", name="Leave it")).to_have_count(0)
+        expect(dialog.get_by_role("button", name="Cancel")).to_have_count(0)
         return
     dialog.get_by_text("The same by command").click()
     text = dialog.get_by_label(f"the {how}", exact=True).inner_text()

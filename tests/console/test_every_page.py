@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import TimeoutError as BrowserTimeout
 
 from tests.console.conftest import ShownLake
 from tests.console.pages import PAGES
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.console
 ROUTER = (Path(__file__).parents[2] / "console/src/router.tsx").read_text()
 API = re.compile(r"^http://[^/]+/(?:v1|management/v1|pipeline/v1|sql/v1|lineage/v1|readyz|openapi\.json)\b")
 AT_ONCE = {"Retry-After": "0"}
+REFUSED = '{"error": {"message": "The token has expired", "type": "NotAuthorizedException", "code": 401}}'
 BROKEN = '{"error": {"message": "It broke", "type": "InternalServerError", "code": 500}}'
 SHIFT = 0.1
 """What is called good of a page's cumulative layout shift."""
@@ -53,9 +55,10 @@ FAULTS: dict[str, Callable[[Route], None]] = {
     "empty": answer(200, ""),
     "login page of a proxy": answer(200, "<html>Log in</html>"),
     "list": answer(200, "[]"),
+    "another object": answer(200, "{}"),
 }
-UNSURE = {"api", "lineage", "no such page"}
-"""Not yet looked into: api. This lake has no lineage to go on with, and a page that isn't there asks nothing."""
+ASKING = sorted(PAGES.keys() - {"no such page"})
+"""A page that isn't there asks nothing."""
 TRY_AGAIN = """() => {
   const found = [...document.querySelectorAll('button')].filter(one => one.textContent === 'Try again');
   const now = performance.now();
@@ -72,7 +75,7 @@ def test_every_page_is_here() -> None:
     """Each address of the router, and each page of a table."""
     found = {re.sub(r"\$\w+", "x", path) for path in re.findall(r'path: "([^"]+)"', ROUTER)} - {"/", "/w/x"}
     shown = [re.sub(r"\?.*", "", path).removeprefix("w/duckicelake") for path in PAGES.values()]
-    for path in found - {"/views/x"}:
+    for path in found:
         assert any(re.fullmatch(path.replace("x", "[^/]+"), one) for one in shown), path
     (tabs,) = re.findall(r"TABLE_PAGES = \[([^\]]+)\]", ROUTER)
     for tab in re.findall(r'"(\w+)"', tabs):
@@ -85,7 +88,14 @@ def ask(page: Page, name: str) -> None:
         page.get_by_role("button", name="Run", exact=True).click()
 
 
-@pytest.mark.parametrize("name", sorted(PAGES.keys() - UNSURE))
+def wait_until_whole(page: Page, fault: str) -> None:
+    try:
+        page.wait_for_function(TRY_AGAIN, polling=300)
+    except BrowserTimeout:
+        pytest.fail(f"After {fault} the page shows: {page.locator('.page').inner_text()}")
+
+
+@pytest.mark.parametrize("name", ASKING)
 def test_page_says_what_is_wrong_and_goes_on(lake: ShownLake, browser: Browser, name: str) -> None:
     """It is neither white nor waits for ever; once the fault is over, no word of it is left."""
     window = visit(browser)
@@ -98,14 +108,48 @@ def test_page_says_what_is_wrong_and_goes_on(lake: ShownLake, browser: Browser, 
         expect(page.get_by_role("navigation", name="Pages"), fault).to_be_visible()
         page.unroute(API)
         ask(page, name)
-        page.wait_for_function(TRY_AGAIN, polling=300)
+        wait_until_whole(page, fault)
         expect(page.locator("h1").first, fault).to_be_visible()
         expect(page.get_by_role("alert"), fault).to_have_count(0)
     assert [text for text in window.complaints if "Failed to load resource" not in text] == []
     window.context.close()
 
 
-@pytest.mark.parametrize("name", sorted(PAGES.keys() - {"files", "lineage"}))
+@pytest.mark.parametrize("name", ASKING)
+def test_page_that_waits_says_so_and_can_be_left(lake: ShownLake, browser: Browser, name: str) -> None:
+    """No answer comes: the frame is there, and leads to other pages."""
+    window = visit(browser)
+    page = window.page
+    page.route(API, lambda _: None)
+    page.goto(address_of(lake, name))
+    pages = page.get_by_role("navigation", name="Pages")
+    expect(pages).to_be_visible()
+    ask(page, name)
+    expect(page.get_by_role("status", name="Loading").or_(page.locator("[aria-busy=true]")).first).to_be_visible()
+    page.unroute(API)
+    pages.get_by_role("link", name="Dropped").click()
+    expect(page.get_by_role("heading", name="Dropped")).to_be_visible()
+    expect(page.get_by_role("status", name="Loading")).to_have_count(0)
+    assert window.complaints == []
+    window.context.close()
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_page_whose_token_is_refused_gives_way_to_the_login(lake: ShownLake, browser: Browser, name: str) -> None:
+    window = visit(browser)
+    page = window.page
+    page.goto(f"{lake.uri}/ui")
+    page.evaluate("sessionStorage.setItem('duckicelake.token', 'ended')")
+    page.route(API, answer(401, REFUSED))
+    page.goto(address_of(lake, name))
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("The token has expired")
+    expect(page.get_by_role("navigation", name="Pages")).to_have_count(0)
+    assert page.url.startswith(address_of(lake, name).partition("?")[0])
+    window.context.close()
+
+
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - {"files"}))
 def test_slow_page_does_not_jump(lake: ShownLake, browser: Browser, name: str) -> None:
     window = visit(browser)
     window.context.add_init_script(SLOW + SHIFTS)

@@ -1,6 +1,7 @@
 """Tables with more than fits a page: what is listed comes by pages, and live."""
 
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -26,7 +27,8 @@ def parcels(lake: ShownLake) -> ShownLake:
 
 
 def test_snapshots_come_by_pages_newest_first(parcels: ShownLake) -> None:
-    pages, before = [], ""
+    pages: list[Any] = []
+    before = ""
     while len(pages) < 10:
         page = parcels.ask("GET", f"{TABLE}/snapshots?limit=2{before}")
         pages.append(page)

@@ -81,7 +81,7 @@ def test_job_of_the_plan_is_put_into_the_queue(lake: ShownLake, window: Visit) -
 def test_what_a_lake_does_by_itself_is_shown_and_changed(lake: ShownLake, window: Visit) -> None:
     page = window.page
     page.goto(f"{lake.uri}/ui/w/duckicelake/upkeep")
-    shown = page.get_by_role("region", name="By itself")
+    shown = page.get_by_role("region", name="What the lake does by itself")
     shown.get_by_role("button", name="Change").click()
     page.get_by_role("dialog").get_by_label("Flush").set_checked(True)
     page.get_by_role("dialog").get_by_label("Sort").set_checked(True)

@@ -45,6 +45,14 @@ export class ApiError extends Error {
   }
 }
 
+/** An answer that this catalog doesn't give. */
+export class UnknownAnswerError extends ApiError {
+  constructor(status: number, requestId: string | null) {
+    const message = "What came is no answer of this catalog. A proxy or a login page may stand in between.";
+    super(message, status, "NoCatalogAnswer", requestId);
+  }
+}
+
 /** Routes of the whole server, in no warehouse. */
 const SERVER_WIDE = /^\/(?:v1\/(?:config|oauth)|management|healthz|readyz|metrics)(?:\/|$)/;
 const IN_WAREHOUSE = /^\/(?:v1|sql\/v1|pipeline\/v1|lineage\/v1)(?=\/)/;
@@ -76,12 +84,23 @@ async function call<P extends keyof paths, M extends Method>(
   asked: Asked<P, M>,
 ): Promise<Answer<P, M>> {
   const answer = await send(method, path, asked);
-  const text = await answer.text().catch((error: unknown) => {
-    if (asked.signal?.aborted) throw error;
-    throw new ApiError("The answer was cut off. The server or the network may be down.", 0, "CutAnswer", null);
-  });
+  const text = await readText(answer, asked.signal);
   // What reads always has an answer; acts may have none.
   return (text || method === "get" ? parseAnswer(text, answer) : undefined) as Answer<P, M>;
+}
+
+async function readText(answer: Response, signal: AbortSignal | undefined): Promise<string> {
+  return answer.text().catch((error: unknown) => {
+    if (signal?.aborted) throw error;
+    throw new ApiError("The answer was cut off. The server or the network may be down.", 0, "CutAnswer", null);
+  });
+}
+
+/** What of the server is no route of its API, as the description of all routes. Throws ApiError. */
+export async function getDocument(name: string, signal: AbortSignal): Promise<object> {
+  const answer = await fetchAnswer(new URL(name, serverUrl).href, { signal, credentials: "omit" });
+  if (!answer.ok) throw await readError(answer);
+  return parseAnswer(await readText(answer, signal), answer);
 }
 
 /** All routes answer with objects; anything else is from who stands in between, or of another server. */
@@ -92,8 +111,7 @@ function parseAnswer(text: string, { status, headers }: Response): object {
   } catch {
     // not JSON at all
   }
-  const message = "What came is no answer of this catalog. A proxy or a login page may stand in between.";
-  throw new ApiError(message, status, "NoCatalogAnswer", headers.get("X-Request-Id"));
+  throw new UnknownAnswerError(status, headers.get("X-Request-Id"));
 }
 
 /** The answer itself, once it is known to be a success. Throws ApiError. */
@@ -127,8 +145,13 @@ async function sendOnce<P extends keyof paths, M extends Method>(
   const request: RequestInit = { method: method.toUpperCase(), headers, credentials: "omit" };
   if (asked.body !== undefined) request.body = writeJson(asked.body);
   if (asked.signal) request.signal = asked.signal;
-  return fetch(urlOf(path, asked), request).catch((error: unknown) => {
-    if (asked.signal?.aborted) throw error;
+  return fetchAnswer(urlOf(path, asked), request);
+}
+
+/** The answer, whatever it is. Throws ApiError where there is none. */
+function fetchAnswer(url: string, request: RequestInit): Promise<Response> {
+  return fetch(url, request).catch((error: unknown) => {
+    if (request.signal?.aborted) throw error;
     throw new ApiError("The server does not answer. It may be down, or the network may be.", 0, "NoAnswer", null);
   });
 }

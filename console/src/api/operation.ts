@@ -1,8 +1,7 @@
 // What the pages of operation ask: the audit trail, jobs, statistics of tables, what doctor finds, the API's description.
 import { infiniteQueryOptions, queryOptions, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { PAGED, PAGE_SIZE } from "./administration.ts";
-import { serverUrl } from "./address.ts";
-import { type Answer, ApiError, get, send } from "./client.ts";
+import { type Answer, ApiError, get, getDocument, send } from "./client.ts";
 
 export type AuditEntry = Answer<"/v1/audit", "get">["entries"][number];
 export type Job = Answer<"/pipeline/v1/jobs", "get">["jobs"][number];
@@ -157,11 +156,7 @@ export interface ApiDescription {
 export const descriptionQuery = () =>
   queryOptions({
     queryKey: ["api description"],
-    queryFn: async ({ signal }): Promise<ApiDescription> => {
-      const answer = await fetch(new URL("openapi.json", serverUrl), { signal, credentials: "omit" });
-      if (!answer.ok) throw new Error(`The server answered with status ${answer.status}.`);
-      return (await answer.json()) as ApiDescription;
-    },
+    queryFn: ({ signal }) => getDocument("openapi.json", signal) as Promise<ApiDescription>,
     staleTime: Number.POSITIVE_INFINITY,
   });
 

@@ -1,7 +1,7 @@
 // What pages ask, each with the key under which the answer is kept.
 import { infiniteQueryOptions, keepPreviousData, type QueryClient, queryOptions } from "@tanstack/react-query";
 import { apiNamespace, FIRST_WAREHOUSE, type Identifier } from "./address.ts";
-import { type Answer, get, post } from "./client.ts";
+import { type Answer, get, post, UnknownAnswerError } from "./client.ts";
 import type { LongId, PlannedFile, Snapshot, TableMetadata, ViewMetadata } from "./iceberg.ts";
 import { putBefore } from "./pages.ts";
 
@@ -11,7 +11,12 @@ const pageSize = (pageToken: string) => (pageToken === "" ? 200 : 1000);
 export const callerQuery = (warehouse: string) =>
   queryOptions({
     queryKey: [warehouse, "caller"],
-    queryFn: ({ signal }) => get("/v1/whoami", { warehouse, signal }),
+    queryFn: async ({ signal }) => {
+      const caller = await get("/v1/whoami", { warehouse, signal });
+      // The frame around all pages is made of it: it must not fail where another server answers.
+      if (!Array.isArray(caller.actions) || !Array.isArray(caller.scopes)) throw new UnknownAnswerError(200, null);
+      return caller;
+    },
     staleTime: 60_000,
   });
 

@@ -1,6 +1,6 @@
 // Rows of a query, by Arrow: columns keep their types and their order, and an answer without rows has columns, too.
-import { type Column, type DataType, tableFromIPC, Type } from "@uwdata/flechette";
-import { send } from "./client.ts";
+import { type Column, type DataType, type Table, tableFromIPC, Type } from "@uwdata/flechette";
+import { ApiError, send } from "./client.ts";
 import type { Field, IcebergType, Schema } from "./iceberg.ts";
 import { TypeTextError } from "./types.ts";
 
@@ -45,7 +45,7 @@ export async function runQuery(warehouse: string, asked: QueryAsked): Promise<Qu
     headers: { Accept: "application/vnd.apache.arrow.stream" },
     ...(asked.signal ? { signal: asked.signal } : {}),
   });
-  const table = tableFromIPC(await answer.arrayBuffer(), { useDate: false, useDecimalInt: true, useBigInt: true });
+  const table = await readTable(answer, asked.signal);
   const columns = table.schema.fields.map((field, place) => ({
     name: field.name,
     type: nameArrowType(field.type),
@@ -58,6 +58,19 @@ export async function runQuery(warehouse: string, asked: QueryAsked): Promise<Qu
     seconds: (performance.now() - begun) / 1000,
     snapshot: answer.headers.get("Duckicelake-Snapshot") ?? "",
   };
+}
+
+/** The table of an answer. Throws ApiError where it is none, or is cut off. */
+async function readTable(answer: Response, signal: AbortSignal | undefined): Promise<Table> {
+  const id = answer.headers.get("X-Request-Id");
+  try {
+    const bytes = await answer.arrayBuffer();
+    if (bytes.byteLength > 0) return tableFromIPC(bytes, { useDate: false, useDecimalInt: true, useBigInt: true });
+  } catch (error: unknown) {
+    if (signal?.aborted) throw error;
+  }
+  const message = "What came is no result of a query, or was cut off. Run it again; a proxy may stand in between.";
+  throw new ApiError(message, answer.status, "NoQueryResult", id);
 }
 
 /** The columns of a query, as the server finds them without reading rows. Throws TypeTextError for a type that Iceberg has none of. */
@@ -75,7 +88,7 @@ export async function findColumns(
   const answer = await send("post", "/sql/v1/query", { warehouse, body, headers, ...(signal ? { signal } : {}) });
   let last = 0;
   const take = () => ++last;
-  const fields = tableFromIPC(await answer.arrayBuffer()).schema.fields.map((field) => fieldOf(field, take));
+  const fields = (await readTable(answer, signal)).schema.fields.map((field) => fieldOf(field, take));
   return { type: "struct", "schema-id": 0, fields };
 }
 

@@ -55,7 +55,7 @@ function DroppedTable({ all, choose }: { all: readonly DroppedThing[]; choose: (
             <th scope="col">Name</th>
             <th scope="col">Kind</th>
             <th scope="col">Dropped</th>
-            <th scope="col">Kept for</th>
+            <th scope="col">Gone for good</th>
             <th scope="col">
               <span className="hidden-text">Bring back</span>
             </th>

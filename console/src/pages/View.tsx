@@ -1,13 +1,14 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { useParams } from "@tanstack/react-router";
+import { Link, useParams } from "@tanstack/react-router";
+import { SquareTerminal } from "lucide-react";
 import { useMemo, useState } from "react";
-import { type Identifier, splitIdentifier } from "../api/address.ts";
+import { type Identifier, quoteSql, splitIdentifier } from "../api/address.ts";
 import type { ViewMetadata } from "../api/iceberg.ts";
 import { historyQuery, viewQuery } from "../api/queries.ts";
 import { Card, Head } from "../parts/Card.tsx";
 import { Code } from "../parts/Copy.tsx";
 import { HistoryList, OlderChanges } from "../parts/HistoryList.tsx";
-import { crumbsOf } from "../parts/links.tsx";
+import { crumbsOf, MaybeDropped } from "../parts/links.tsx";
 import { Loaded } from "../parts/Notice.tsx";
 import { Properties } from "../parts/Properties.tsx";
 import { Time } from "../parts/Time.tsx";
@@ -34,10 +35,20 @@ export function View() {
         }
         comment={query.data?.properties?.["comment"]}
       >
+        <Link
+          to="/w/$warehouse/sql"
+          params={{ warehouse }}
+          search={{ q: `FROM ${quoteSql([...view.namespace, view.name])}` }}
+          className="button"
+        >
+          <SquareTerminal className="icon" aria-hidden /> Query
+        </Link>
         <LineageLink warehouse={warehouse} of={view} />
         {query.data ? <ViewActs warehouse={warehouse} view={view} metadata={query.data} /> : null}
       </Head>
-      <Loaded query={query}>{(metadata) => <Contents metadata={metadata} />}</Loaded>
+      <Loaded query={query} missing={<MaybeDropped warehouse={warehouse} />}>
+        {(metadata) => <Contents metadata={metadata} />}
+      </Loaded>
       {query.data ? <Changes warehouse={warehouse} namespace={view.namespace} view={view.name} /> : null}
     </div>
   );

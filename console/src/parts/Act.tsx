@@ -107,7 +107,7 @@ export function ActDialog(act: ActProps) {
         <Same command={act.command} request={"shown" in act ? { ...request, body: act.shown } : request} />
         <div className="ends">
           <button type="button" className="button" onClick={close}>
-            Leave it
+            Cancel
           </button>
           <button
             className={isDangerous ? "button danger" : "button primary"}

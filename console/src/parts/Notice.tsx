@@ -16,7 +16,7 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
   return (
     <div className="notice">
       <strong>{title}</strong>
-      {children}
+      {children ? <div>{children}</div> : null}
     </div>
   );
 }
@@ -65,10 +65,13 @@ interface Answered<T> {
 export function Loaded<T>({
   query,
   lines,
+  missing,
   children,
 }: {
   query: Answered<T>;
   lines?: number;
+  /** Where what isn't there may be. */
+  missing?: ReactNode;
   children: (data: T) => ReactNode;
 }) {
   if (query.data !== undefined) {
@@ -79,6 +82,13 @@ export function Loaded<T>({
       </>
     );
   }
-  if (query.error) return <Trouble error={query.error} retry={() => void query.refetch()} />;
+  if (query.error) {
+    return (
+      <>
+        <Trouble error={query.error} retry={() => void query.refetch()} />
+        {query.error instanceof ApiError && query.error.status === 404 ? missing : null}
+      </>
+    );
+  }
   return <Waiting {...(lines === undefined ? {} : { lines })} />;
 }

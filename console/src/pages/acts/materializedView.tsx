@@ -52,7 +52,7 @@ function ScheduleFields({ schedule, change }: { schedule: Schedule; change: (sch
   const options: readonly (readonly [Every | "other", string])[] =
     every === "other" ? [...EVERY, ["other", `every ${plural(seconds ?? 0, "second")}`]] : EVERY;
   return (
-    <div className="row">
+    <div className="stack">
       <ChoiceField
         name="Refresh by the clock"
         value={every}

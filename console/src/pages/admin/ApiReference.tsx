@@ -1,7 +1,7 @@
 // The routes of the server, as its OpenAPI document describes them: found by a part of their names, each with a way to try it.
 import { useQuery } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { Fragment, useMemo, useState } from "react";
 import { serverUrl } from "../../api/address.ts";
 import { type ApiDescription, descriptionQuery, type Operation } from "../../api/operation.ts";
 import { Card, Head } from "../../parts/Card.tsx";
@@ -115,7 +115,7 @@ function RouteList({
                       className={id === chosen ? "route chosen" : "route"}
                       aria-current={id === chosen ? "true" : undefined}
                     >
-                      <Method name={method} /> <span className="mono breaks">{path}</span>
+                      <Method name={method} /> <Path of={path} />
                     </Link>
                   </li>
                 ))}
@@ -125,6 +125,21 @@ function RouteList({
         {shown.length === 0 ? <Empty title="No route has that" /> : null}
       </div>
     </section>
+  );
+}
+
+/** A path, which lines break behind its slashes. */
+export function Path({ of: path }: { of: string }) {
+  const steps = path.split("/").slice(1);
+  return (
+    <span className="mono breaks">
+      {steps.map((step, place) => (
+        <Fragment key={place}>
+          /<wbr />
+          {step}
+        </Fragment>
+      ))}
+    </span>
   );
 }
 

@@ -48,7 +48,7 @@ export function Audit() {
     <div className="body">
       <title>Audit · duckicelake</title>
       <Head title="Audit" comment={`Who changed what in ${warehouse}, when, from where, and what was refused.`}>
-        <CheckField name="Live" isOn={isLive} change={setLive} />
+        <CheckField name="Follow" isOn={isLive} change={setLive} />
         <Live isLive={isFollowing} />
       </Head>
       <Filter key={JSON.stringify([words, hours])} words={words} hours={hours ?? ""} />

@@ -11,7 +11,7 @@ import { TextField } from "../../parts/fields.tsx";
 import { formatBytes } from "../../parts/format.ts";
 import { Trouble } from "../../parts/Notice.tsx";
 import { useWarehouse } from "../../shell/Frame.tsx";
-import { Method, type Route } from "./ApiReference.tsx";
+import { Method, Path, type Route } from "./ApiReference.tsx";
 
 interface Described {
   readonly description: ApiDescription;
@@ -26,7 +26,7 @@ export function RouteDetails({ description, route }: Described) {
       <Card>
         <div className="inside stack">
           <h2 className="row">
-            <Method name={method} /> <span className="mono breaks">{path}</span>
+            <Method name={method} /> <Path of={path} />
           </h2>
           {operation.description ? <p>{operation.description}</p> : null}
         </div>

@@ -35,7 +35,7 @@ export function Seen({ warehouse, table, on }: Place) {
     setPrincipal(typed.trim());
   };
   return (
-    <Card title="What somebody sees of it">
+    <Card title="What a principal sees of it">
       <div className="inside stack">
         <form className="row ends" onSubmit={submit}>
           <TextField name="Who" value={typed} change={setTyped} offered={usePrincipalNames(warehouse)} />

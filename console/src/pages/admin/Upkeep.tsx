@@ -41,7 +41,7 @@ export function Upkeep() {
 
 /** Whether the lake does a job by itself, or on request; what deletes for ever has to be named. */
 function formatDecision(job: PlannedJob): string {
-  return job["is-automatic"] ? "yes" : job["is-chosen"] ? "no" : "no, and only where it is named";
+  return job["is-automatic"] ? "yes" : job["is-chosen"] ? "on request" : "when it is named";
 }
 
 /** The kind that the pipeline alone does. */
@@ -68,7 +68,10 @@ function Plan() {
     { name: "Why", show: ({ why }) => <div className="wide-text">{why}</div> },
     { name: "Reads", kind: "number", show: ({ estimate }) => formatBytes(estimate["bytes-read"]) },
     { name: "Files saved", kind: "number", show: ({ estimate }) => formatCount(estimate["files-saved"]) },
-    { name: "By itself", show: (job) => <span className="tag">{formatDecision(job)}</span> },
+    {
+      name: "Automatic",
+      show: (job) => <span className={job["is-automatic"] ? "tag accent" : "tag"}>{formatDecision(job)}</span>,
+    },
     {
       name: "Do it",
       kind: "hidden",

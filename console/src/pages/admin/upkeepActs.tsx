@@ -72,7 +72,7 @@ export function AutomaticUpkeep() {
   const [isChanging, setChanging] = useState(false);
   return (
     <Card
-      title="By itself"
+      title="What the lake does by itself"
       aside={
         <button
           type="button"
@@ -93,7 +93,7 @@ export function AutomaticUpkeep() {
               {isOn ? (
                 kinds.map((kind) => (
                   <span key={kind} className="tag accent">
-                    {kind}
+                    {formatKind(kind)}
                   </span>
                 ))
               ) : (

@@ -1,4 +1,5 @@
 // What happened to a table or view, the latest first: asked for when it is opened.
+import { formatCount } from "../../parts/format.ts";
 import { h } from "./elements.ts";
 import { time } from "./runs.ts";
 import { askHistory } from "./source.ts";
@@ -42,7 +43,7 @@ async function fill(list: HTMLElement, dataset: Dataset) {
 
 function item(entry: Entry) {
   const counts = Object.entries(entry.metrics).filter(([name, count]) => COUNTS[name] && count > 0);
-  const metrics = counts.map(([name, count]) => COUNTS[name]?.(count.toLocaleString()));
+  const metrics = counts.map(([name, count]) => COUNTS[name]?.(formatCount(count)));
   const renamed = entry.previous && `from ${entry.previous}`;
   const by = [entry.engine, entry.principal && `by ${entry.principal}`].filter(Boolean).join(", ");
   return h(

@@ -1,4 +1,5 @@
 // The runs behind an edge: who did it when and with what, and on demand all that is known of one.
+import { formatAbsolute } from "../../parts/format.ts";
 import { h } from "./elements.ts";
 import { isDefinition } from "./graph.ts";
 import { askRun } from "./source.ts";
@@ -12,11 +13,10 @@ const STATES: Readonly<Record<string, string>> = {
   RUNNING: "running",
   START: "running",
 };
-const times = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 /** An instant in the reader's time zone. */
 export function time(instant: string | null | undefined) {
-  return instant ? h("time", { datetime: instant, title: instant }, times.format(new Date(instant))) : null;
+  return instant ? h("time", { datetime: instant, title: instant }, formatAbsolute(new Date(instant))) : null;
 }
 
 /** What one job did along an edge: its name, how sure the edge is, its latest runs. */

@@ -1,4 +1,5 @@
 // The graph on the page: what the address says is asked of the server and drawn; what is clicked becomes the address.
+import { formatAbsolute } from "../../parts/format.ts";
 import type { View } from "./address.ts";
 import type { Deeds } from "./boxes.ts";
 import { fullName } from "./boxes.ts";
@@ -156,7 +157,7 @@ export class Screen {
       downstream: `Nothing is known that is made of ${name}`,
     };
     const then = this.#view.at
-      ? ` as of ${new Date(this.#view.at).toLocaleString()}. Empty “As of” for what is known now.`
+      ? ` as of ${formatAbsolute(new Date(this.#view.at))}. Empty “As of” for what is known now.`
       : ". Edges appear when an engine reads and writes through this catalog, or sends OpenLineage events to it.";
     return where[this.#view.direction] + then;
   }
@@ -164,7 +165,7 @@ export class Screen {
   /** Say why there is no graph, in its place. */
   #fail(error: unknown): void {
     this.#clear();
-    const when = this.#view.at ? `This is as of ${new Date(this.#view.at).toLocaleString()}.` : "";
+    const when = this.#view.at ? `This is as of ${formatAbsolute(new Date(this.#view.at))}.` : "";
     showRefusal([sentence(error), when], () => void this.#load());
   }
 

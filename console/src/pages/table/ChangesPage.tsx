@@ -19,21 +19,26 @@ const ROWS_EACH = 1000;
 const MOST_CHANGES = 20_000;
 const PAUSE_MS = 3000;
 const BEGINNING = "beginning";
+/** Whose changes are shown at first: an upsert makes two. */
+const FIRST_SNAPSHOTS = 10;
 
-export function ChangesPage({ warehouse, table, metadata }: TablePageProps) {
+export function ChangesPage({ warehouse, table }: TablePageProps) {
   const search = useSearch({ from: "/w/$warehouse/tables/$table" });
   const navigate = useNavigate();
-  const snapshots = useInfiniteQuery(snapshotsQuery(warehouse, table)).data?.pages[0]?.snapshots ?? [];
-  const parent = metadata.snapshots?.find(
-    (one) => String(one["snapshot-id"]) === String(metadata["current-snapshot-id"]),
-  )?.["parent-snapshot-id"];
-  const from = search.from ?? (parent == null ? BEGINNING : String(parent));
+  const listed = useInfiniteQuery(snapshotsQuery(warehouse, table));
+  const snapshots = listed.data?.pages[0]?.snapshots ?? [];
+  // It stays where it was when new snapshots come.
+  const first = useRef<string | null>(null);
+  if (!listed.isPending) {
+    first.current ??= String(snapshots.slice(0, FIRST_SNAPSHOTS).at(-1)?.["parent-snapshot-id"] ?? BEGINNING);
+  }
+  const from = search.from ?? first.current ?? BEGINNING;
   const choose = (chosen: { from?: string; to?: string | undefined }) => {
-    const { from: behind, to } = { from, to: search.to, ...chosen };
+    const { from: after, to } = { from, to: search.to, ...chosen };
     void navigate({
       to: "/w/$warehouse/tables/$table",
       params: { warehouse, table: joinIdentifier(table) },
-      search: { page: "changes", from: behind, ...(to ? { to } : {}) },
+      search: { page: "changes", from: after, ...(to ? { to } : {}) },
     });
   };
   const asked = { from: from === BEGINNING ? undefined : from, to: search.to };
@@ -41,18 +46,19 @@ export function ChangesPage({ warehouse, table, metadata }: TablePageProps) {
     id: String(one["snapshot-id"]),
     text: `${formatAbsolute(new Date(one["timestamp-ms"]))} · ${one.summary?.["operation"] ?? "snapshot"}`,
   }));
-  const first = useQuery({
+  const changes = useQuery({
     queryKey: [warehouse, "row changes", table, asked],
     queryFn: ({ signal }) => readChanges(warehouse, table, { ...asked, limit: ROWS_EACH }, signal),
+    enabled: search.from !== undefined || !listed.isPending,
     retry: false,
     staleTime: 0,
   });
   return (
     <>
-      <Card title="Between">
-        <div className="row">
+      <Card title="Which changes">
+        <div className="inside row">
           <SnapshotField
-            name="Behind"
+            name="After"
             value={from}
             known={named}
             other={[BEGINNING, "the table’s beginning"]}
@@ -67,7 +73,7 @@ export function ChangesPage({ warehouse, table, metadata }: TablePageProps) {
           />
         </div>
       </Card>
-      <Loaded query={first} lines={10}>
+      <Loaded query={changes} lines={10}>
         {(page) => (
           <Changes key={page.position + from} warehouse={warehouse} table={table} first={page} isOpen={!search.to} />
         )}
@@ -256,11 +262,11 @@ function Programs({
     writeCommand("changes", warehouse, [commandName(levels)], options);
   return (
     <Card title="For programs">
-      <p className="quiet small">
-        The server keeps no list of who follows: a reader keeps its own place, in a file or in Kafka, and gets each
-        change once.
-      </p>
-      <div className="stack tight">
+      <div className="inside stack tight">
+        <p className="quiet small">
+          The server keeps no list of who follows: a reader keeps its own place, in a file or in Kafka, and gets each
+          change once.
+        </p>
         <Code text={write(asked)} what="the command" isWrapped />
         <Code text={`curl '${url}'`} what="the request" isWrapped />
         <Code text={write({ ...follow, sink: "https://hooks.example.com/rows" })} what="to a webhook" isWrapped />

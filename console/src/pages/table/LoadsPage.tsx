@@ -59,7 +59,7 @@ export function LoadsPage({ warehouse, table }: TablePageProps) {
       </Card>
       <BadRows warehouse={warehouse} table={table} />
       <Card title="Load more">
-        <div className="stack tight">
+        <div className="inside stack tight">
           <Code text={writeCommand("load", warehouse, ["FILES"], { table: name })} what="load files once" isWrapped />
           <Code text={writeCommand("watch", warehouse, ["FOLDER"], { table: name })} what="watch a folder" isWrapped />
         </div>
@@ -87,12 +87,12 @@ function BadRows({ warehouse, table }: Pick<TablePageProps, "warehouse" | "table
   return (
     <Card title="Bad rows">
       {found ? (
-        <p>
+        <p className="inside">
           <TableLink warehouse={warehouse} table={{ ...table, name }} /> has them, each with its file, its line, its
           text and what is wrong with it.
         </p>
       ) : (
-        <p className="quiet">No load has kept any: there is no table {name}.</p>
+        <p className="inside quiet">No load has kept any: there is no table {name}.</p>
       )}
     </Card>
   );

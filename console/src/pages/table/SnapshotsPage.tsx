@@ -218,9 +218,9 @@ function Choice({
   const ids = listed.map((one) => String(one["snapshot-id"]));
   const times = new Map(listed.map((one) => [String(one["snapshot-id"]), one["timestamp-ms"]]));
   return (
-    <label className="row tight grow">
-      <span className="small quiet">{label}</span>
-      <select className="grow mono" value={value} onChange={({ target }) => choose(target.value)}>
+    <label className="field grow">
+      <span>{label}</span>
+      <select className="mono" value={value} onChange={({ target }) => choose(target.value)}>
         {value && ids.includes(value) ? null : <option value={value}>{value || "nothing"}</option>}
         {ids.map((id) => (
           <option key={id} value={id}>
