@@ -1,7 +1,6 @@
 """Write docs/console.png and the film docs/console.webp: the console in Chromium, on a lake that is really served.
 
-python -m scripts.console_film            after a change of what the pages show
-python -m scripts.console_film --pages F  every page into the folder F, in three widths and both colours
+python -m scripts.console_film   after a change of what the pages show; scripts.console_pictures has every page
 """
 
 import argparse
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -55,41 +54,6 @@ FILM: Final = (
     Scene("w/duckicelake/lineage?node=sales.orders", "daily_revenue"),
     Scene("w/duckicelake/history", "+900 rows"),
     Scene("w/duckicelake/upkeep", "Due now"),
-)
-PAGES: Final = {
-    "home": "",
-    "tables": "w/duckicelake/tables",
-    "namespace": "w/duckicelake/tables?in=sales",
-    "schema": _ORDERS,
-    "data": f"{_ORDERS}?page=data",
-    "snapshots": f"{_ORDERS}?page=snapshots",
-    "files": f"{_ORDERS}?page=files&where=region = 'north'",
-    "properties": f"{_ORDERS}?page=properties",
-    "table-history": f"{_ORDERS}?page=history",
-    "view": "w/duckicelake/views/sales.by_region",
-    "sql": f"w/duckicelake/sql?q={_QUERY}",
-    "history": "w/duckicelake/history",
-    "lineage": "w/duckicelake/lineage?node=sales.orders",
-    "dropped": "w/duckicelake/dropped",
-    "warehouses": "w/duckicelake/warehouses",
-    "warehouse": "w/duckicelake/warehouses/duckicelake",
-    "people": "w/duckicelake/people",
-    "principal": "w/duckicelake/people/ann",
-    "issuers": "w/duckicelake/issuers",
-    "grants": "w/duckicelake/grants",
-    "why": "w/duckicelake/why?principal=ann&action=select&on=table:sales.orders",
-    "policies": "w/duckicelake/policies?on=table:sales.orders",
-    "audit": "w/duckicelake/audit",
-    "upkeep": "w/duckicelake/upkeep",
-    "doctor": "w/duckicelake/doctor",
-    "settings": "w/duckicelake/settings?show=set",
-    "api": "w/duckicelake/api?route=POST /v1/namespaces/{namespace}/tables/{table}",
-    "you": "w/duckicelake/you",
-}
-_SCREENS: Final[Sequence[tuple[str, int, int, Literal["light", "dark"]]]] = (
-    ("1440", 1440, 900, "light"),
-    ("1280-dark", 1280, 800, "dark"),
-    ("360", 360, 740, "light"),
 )
 
 
@@ -237,38 +201,16 @@ def write_film(browser: Browser, uri: str) -> None:
     (DOCS / "console.webp").write_bytes(join_frames(frames, _FRAME_WIDTH, _FRAME_HEIGHT, _FRAME_MS))
 
 
-def write_pages(browser: Browser, uri: str, folder: Path) -> None:
-    """Write a screenshot of every page, in each width and colours, and print what pages complain of."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for screen, width, height, colours in _SCREENS:
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=colours)
-        page = context.new_page()
-        page.on("console", lambda message: print(message.text) if message.type == "error" else None)
-        for name, path in PAGES.items():
-            page.goto(f"{uri}/ui/{path}")
-            page.wait_for_load_state("networkidle")
-            page.wait_for_timeout(_SETTLED_MS)
-            page.screenshot(path=folder / f"{name}-{screen}.png")
-        context.close()
-
-
 def main() -> None:
-    """Serve a lake, fill it, and write what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pages", type=Path, help="folder for screenshots of every page")
-    parser.add_argument("--empty", action="store_true", help="leave the lake empty")
-    asked = parser.parse_args()
+    """Serve a lake, fill it, and write the picture and the film."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="duckicelake-film-") as name,
         open_browser() as browser,
         running_lake(Path(name) / "lake", Path(name) / "log") as lake,
     ):
-        if not asked.empty:
-            fill(lake.uri)
-        if asked.pages is None:
-            write_film(browser, lake.uri)
-        else:
-            write_pages(browser, lake.uri, asked.pages)
+        fill(lake.uri)
+        write_film(browser, lake.uri)
 
 
 if __name__ == "__main__":
