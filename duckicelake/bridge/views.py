@@ -1,10 +1,10 @@
 """PURE. Translate views: Iceberg's for DuckDB, and DuckDB's for Iceberg clients.
 
 SQL that a side lacks is made anew from the other side's at each change. It is kept apart from what clients wrote: in
-DuckLake's row for Spark's views, beside DuckDB's SQL for DuckDB's.
+DuckLake's row for Spark's and Trino's views, beside DuckDB's SQL for DuckDB's.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
@@ -36,20 +36,26 @@ from duckicelake.lake.model import Column, LakeView, ViewColumns, ViewDefinition
 from duckicelake.properties import METADATA_FOLDER
 from duckicelake.sql_dialects import dialects
 from duckicelake.sql_dialects.dialects import NotTranslatableError
-from duckicelake.sql_dialects.placeholders import DUCKDB, SPARK, build_placeholder, cast_query
+from duckicelake.sql_dialects.placeholders import DUCKDB, SPARK, TRINO, SqlEngine, build_placeholder, cast_query
 from duckicelake.sql_dialects.views import (
     find_output_names,
     find_table_names,
     names_schema,
     translate_to_duckdb,
     translate_to_spark,
+    translate_to_trino,
 )
 
-DUCKDB_DIALECT, SPARK_DIALECT = "duckdb", "spark"
+DUCKDB_DIALECT, SPARK_DIALECT, TRINO_DIALECT = "duckdb", "spark", "trino"
 _LAKE: Final = "lake"
 """What a view's SQL of DuckDB may call the lake."""
 _FOREIGN_CATALOGS: Final = frozenset({"spark_catalog", "system"})
 _LRU_ENTRIES: Final = 1024
+_SIDES: Final = {
+    DUCKDB_DIALECT: dialects.DUCKDB,
+    SPARK_DIALECT: dialects.SPARK,
+    TRINO_DIALECT: dialects.TRINO,
+}
 Place = tuple[Namespace, str]
 Reference = tuple[Place, ...]
 """All tables or views that one name in a view may mean, each by namespace and name."""
@@ -58,7 +64,7 @@ Reference = tuple[Place, ...]
 def build_view_definition(metadata: ViewMetadata) -> ViewDefinition:
     """Return what DuckDB reads of the current version.
 
-    SQL in its own dialect, else Spark's carried over or a placeholder.
+    SQL in its own dialect, else Spark's or Trino's carried over or a placeholder.
     """
     version, schema = metadata.current_version(), metadata.current_schema()
     return ViewDefinition(
@@ -90,18 +96,18 @@ def build_next_view_definition(before: ViewDefinition, base: ViewMetadata, targe
 
 
 def build_first_view_metadata(
-    view: LakeView, columns: Sequence[Column] | None, unlike: Collection[str], location: str
+    view: LakeView, known: ViewColumns, location: str, trino_catalog: str | None = None
 ) -> ViewMetadata:
     """Return the metadata of a view that DuckDB created; without known columns its schema is empty.
 
-    `unlike` are names of columns of the lake that have another type in Spark.
+    trino_catalog: what Trino calls the lake; None for no SQL of Trino's.
     """
-    comment, schema = view.definition.comment, _to_schema(columns)
+    comment, schema = view.definition.comment, _to_schema(known.columns)
     return view_builder.build_new_view_metadata(
         view_uuid=view.view_uuid,
         location=location,
         schema=schema,
-        version=_build_version(view, schema, unlike),
+        version=_build_version(view, schema, known.unlike, trino_catalog),
         properties={} if comment is None else {COMMENT: comment},
         now_ms=view.timestamp_ms,
     )
@@ -112,17 +118,18 @@ def redefine_view(
     known: ViewDefinition,
     view: LakeView,
     columns: ViewColumns,
+    trino_catalog: str | None = None,
 ) -> ViewMetadata:
     """Return the metadata after DuckDB changed the view since its definition was `known`.
 
-    Another query makes a version that has it, and what Spark is given for it: other dialects' SQL meant the old one.
-    Other comments of columns make a version with the same SQL.
+    Another query makes a version that has it, and what Spark and Trino are given for it: other dialects' SQL meant the
+    old one. Other comments of columns make a version with the same SQL.
     """
     now, draft = view.definition, view_builder.begin_view_draft(base, view.timestamp_ms)
     version: ViewVersion | None = None
     if replace(now, comment=None, column_comments=()) != replace(known, comment=None, column_comments=()):
         schema = _to_schema(columns.columns)
-        version = _build_version(view, schema, columns.unlike)
+        version = _build_version(view, schema, columns.unlike, trino_catalog)
     elif now.column_comments != known.column_comments:
         schema = _replace_docs(base.current_schema(), known, now, columns.outputs)
         version = base.current_version().replace_fields(schema_id=LAST_ADDED, timestamp_ms=view.timestamp_ms)
@@ -171,8 +178,10 @@ def is_naming_schema(duckdb_sql: str, version: Mapping[str, Any] | None, namespa
         return False
     if tuple(version.get("default-namespace", ())[: len(namespace)]) == namespace:
         return True
-    queries = (str(query.get("sql", "")) for query in version.get("representations", ()))
-    return any(names_schema(query, dialects.SPARK, schema_name) for query in queries)
+    queries = (
+        (_SIDES.get(query.get("dialect")), str(query.get("sql", ""))) for query in version.get("representations", ())
+    )
+    return any(names_schema(sql, side or dialects.SPARK, schema_name) for side, sql in queries)
 
 
 @lru_cache(_LRU_ENTRIES)
@@ -225,32 +234,49 @@ def _to_schema(columns: Sequence[Column] | None) -> Schema:
 
 
 def _build_duckdb_sql(version: ViewVersion, schema: Schema) -> str:
-    spark, dialects = version.sql_for(SPARK_DIALECT), sorted(version.dialects())
-    if spark is None:
-        return build_placeholder(DUCKDB, schema, dialects)
-    try:
-        query = translate_to_duckdb(spark, schema, version.default_namespace, version.default_catalog)
-    except NotTranslatableError as obstacle:
-        return build_placeholder(DUCKDB, schema, dialects, str(obstacle))
-    return cast_query(DUCKDB, query, schema)
+    listed, obstacle = sorted(version.dialects()), ""
+    for dialect, side in ((SPARK_DIALECT, dialects.SPARK), (TRINO_DIALECT, dialects.TRINO)):
+        sql = version.sql_for(dialect)
+        if sql is None:
+            continue
+        try:
+            query = translate_to_duckdb(sql, schema, version.default_namespace, version.default_catalog, side)
+            return cast_query(DUCKDB, query, schema)
+        except NotTranslatableError as error:
+            obstacle = obstacle or str(error)
+    return build_placeholder(DUCKDB, schema, listed, obstacle)
 
 
-def _build_spark_sql(definition: ViewDefinition, schema: Schema, unlike: Collection[str]) -> str:
+def _translate(engine: SqlEngine, definition: ViewDefinition, schema: Schema, translate: Callable[[], str]) -> str:
+    """Return what `translate` makes of DuckDB's view, or what says why there is nothing."""
     if definition.dialect.lower() != DUCKDB_DIALECT:
-        return build_placeholder(SPARK, schema, [definition.dialect])
+        return build_placeholder(engine, schema, [definition.dialect])
     try:
-        return translate_to_spark(definition.query, schema, unlike, renamed=bool(definition.column_aliases))
+        return translate()
     except NotTranslatableError as obstacle:
-        return build_placeholder(SPARK, schema, [definition.dialect], str(obstacle))
+        return build_placeholder(engine, schema, [definition.dialect], str(obstacle))
 
 
-def _build_version(view: LakeView, schema: Schema, unlike: Collection[str]) -> ViewVersion:
-    """Return the view's SQL, behind what Spark is given.
+def _build_version(view: LakeView, schema: Schema, unlike: Collection[str], trino_catalog: str | None) -> ViewVersion:
+    """Return the view's SQL, behind what Spark and Trino are given.
 
     Java takes the first dialect if there isn't the one it wants.
     """
-    spark = _build_spark_sql(view.definition, schema, unlike)
-    sql_by_dialect = {SPARK_DIALECT: spark} | {view.definition.dialect: view.definition.query}
+    definition = view.definition
+    query, renamed = definition.query, bool(definition.column_aliases)
+
+    def write_trino(catalog: str) -> str:
+        sql = translate_to_trino(query, schema, catalog, unlike, renamed=renamed)
+        return cast_query(TRINO, sql, schema)
+
+    sql_by_dialect = {
+        SPARK_DIALECT: _translate(
+            SPARK, definition, schema, lambda: translate_to_spark(query, schema, unlike, renamed=renamed)
+        )
+    }
+    if trino_catalog is not None:
+        sql_by_dialect[TRINO_DIALECT] = _translate(TRINO, definition, schema, lambda: write_trino(trino_catalog))
+    sql_by_dialect |= {definition.dialect: query}
     return ViewVersion(
         version_id=view_builder.FIRST_VERSION_ID,
         schema_id=LAST_ADDED,

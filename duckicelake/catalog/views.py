@@ -113,9 +113,9 @@ def write_view(
 
 def _take_over(services: Services, view: LakeView, row: ViewRow | None, known: ViewColumns) -> ViewMetadata:
     if row is not None:
-        return redefine_view(parse_view_metadata(row.metadata), row.definition, view, known)
+        return redefine_view(parse_view_metadata(row.metadata), row.definition, view, known, services.trino_catalog)
     location = services.policy.table_location(parse_schema_name(view.schema_name), view.view_name, view.view_uuid)
-    return build_first_view_metadata(view, known.columns, known.unlike, location)
+    return build_first_view_metadata(view, known, location, services.trino_catalog)
 
 
 def list_views(services: Services, namespace: Namespace, page: PageRequest) -> ListPage[str]:

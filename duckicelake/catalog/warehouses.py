@@ -153,6 +153,7 @@ def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRo
         reads=wiring.open_reads(),
         maintenance={**services.maintenance, **row.policies},
         rights=rights,
+        trino_catalog=services.trino_catalog and row.name,
         warehouse=row.name,
         prefix=f"{build_prefix(row.name)}/",
     )

@@ -49,6 +49,11 @@ class Settings(BaseSettings):
     snapshot_ids: Literal["client", "ducklake"] = Field(
         default="client", description="which ids Iceberg snapshots get: the client's, or DuckLake's"
     )
+    trino_catalog: str | None = Field(
+        default=None,
+        min_length=1,
+        description="name of the lake's catalog in Trino, for views of DuckDB's; none: they get no SQL of Trino's",
+    )
     host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(default=8181, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     workers: int = Field(default=1, ge=1, le=256, description="processes that answer requests")

@@ -1,4 +1,4 @@
-"""PURE. The two SQL dialects, and the checks at run time where the meaning depends on types."""
+"""PURE. The SQL dialects, and the checks at run time where the meaning depends on types."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ from typing import Any, ClassVar, Final, NoReturn
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
+from sqlglot.dialects.trino import Trino
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
+from sqlglot.parsers.trino import TrinoParser
 
 Kind = Enum("Kind", "INTEGER SHORT DECIMAL DOUBLE FLOAT TEXT BOOLEAN DATE TIMESTAMP ZONED BINARY")
 """Kinds of types. SHORT is a decimal that a double holds exactly, DECIMAL a longer one."""
@@ -84,12 +86,23 @@ class SparkNames(Spark):
     Parser = SparkNamesParser
 
 
+class TrinoNamesParser(TrinoParser):
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {key: TrinoParser.FUNCTION_PARSERS[key] for key in _TYPED}
+
+
+class TrinoNames(Trino):
+    """Trino's SQL. sqlglot leaves functions as they are written."""
+
+    Parser = TrinoNamesParser
+
+
 @dataclass(frozen=True, slots=True)
 class DialectSide:
     """A dialect to read from or to write to.
 
-    kinds: regular expressions for results of typeof(). types: names of the types that both sides have, by DuckDB's
-    name.
+    kinds: regular expressions for results of typeof(). types: names of the types that all sides have, by DuckDB's
+    name. nan: the condition that an expression is NaN, whatever its type.
     """
 
     name: str
@@ -97,6 +110,7 @@ class DialectSide:
     quote: str
     raising: str
     finding: str
+    nan: str
     kinds: Mapping[Kind, str]
     types: Mapping[str, str]
 
@@ -106,7 +120,7 @@ class DialectSide:
 
     def text(self, value: str) -> str:
         """Quote a string literal. The value contains no backslash."""
-        return "'" + value.replace("'", "''" if self is DUCKDB else "\\'") + "'"
+        return "'" + value.replace("'", "\\'" if self is SPARK else "''") + "'"
 
     def match_pattern(self, text: str, pattern: str) -> str:
         """Build the condition that a part of the text matches the regular expression."""
@@ -123,6 +137,7 @@ DUCKDB: Final = DialectSide(
     quote='"',
     raising="error",
     finding="regexp_matches({}, {})",
+    nan="typeof({0}) IN ('DOUBLE', 'FLOAT') AND CAST({0} AS VARCHAR) = 'nan'",
     kinds={
         Kind.INTEGER: "TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT",
         Kind.SHORT: f"DECIMAL{_SHORT}",
@@ -147,6 +162,7 @@ SPARK: Final = DialectSide(
     quote="`",
     raising="raise_error",
     finding="{} RLIKE {}",
+    nan="typeof({0}) IN ('double', 'float') AND CAST({0} AS STRING) = 'NaN'",
     kinds={
         Kind.INTEGER: "tinyint|smallint|int|bigint",
         Kind.SHORT: f"decimal{_SHORT}",
@@ -162,6 +178,30 @@ SPARK: Final = DialectSide(
     },
     types={name: name for name in ("SMALLINT", "BIGINT", "DOUBLE", "BOOLEAN", "DATE")}
     | {"INTEGER": "INT", "VARCHAR": "STRING", "TIMESTAMP": "TIMESTAMP_NTZ"},
+)
+
+TRINO: Final = DialectSide(
+    name="Trino",
+    parser=TrinoNames,
+    quote='"',
+    raising="fail",
+    finding="regexp_like({}, {})",
+    nan="typeof({0}) IN ('double', 'real') AND CAST({0} AS VARCHAR) = 'NaN'",
+    kinds={
+        Kind.INTEGER: "tinyint|smallint|integer|bigint",
+        Kind.SHORT: f"decimal{_SHORT}",
+        Kind.DECIMAL: f"decimal{_LONGER}",
+        Kind.DOUBLE: "double",
+        Kind.FLOAT: "real",
+        Kind.TEXT: "varchar([(][0-9]+[)])?",
+        Kind.BOOLEAN: "boolean",
+        Kind.DATE: "date",
+        Kind.TIMESTAMP: "timestamp[(]6[)]",
+        Kind.ZONED: "timestamp[(]6[)] with time zone",
+        Kind.BINARY: "varbinary",
+    },
+    types={name: name for name in ("SMALLINT", "INTEGER", "BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN", "DATE")}
+    | {"TIMESTAMP": "TIMESTAMP(6)"},
 )
 
 

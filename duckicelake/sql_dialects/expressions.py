@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 
+from duckicelake.sql_dialects.calls import CallWriter, check_no_other_parts
 from duckicelake.sql_dialects.dialects import (
     ADDED,
     DIVISIBLE,
@@ -16,12 +17,12 @@ from duckicelake.sql_dialects.dialects import (
     SPARK,
     TEXT,
     TIMES,
+    TRINO,
     Kind,
     TypedSql,
     make_plain,
     refuse_construct,
 )
-from duckicelake.sql_dialects.functions import CallWriter, check_no_other_parts
 
 MAX_QUERY_CHARS: Final = 65_536
 _FEW: Final = 10**9
@@ -46,9 +47,11 @@ _TYPE_NAMES: Final = {
     exp.DataType.Type.BIGINT: "BIGINT",
     exp.DataType.Type.DOUBLE: "DOUBLE",
     exp.DataType.Type.TEXT: "VARCHAR",
+    exp.DataType.Type.VARCHAR: "VARCHAR",
     exp.DataType.Type.BOOLEAN: "BOOLEAN",
     exp.DataType.Type.DATE: "DATE",
     exp.DataType.Type.TIMESTAMPNTZ: "TIMESTAMP",
+    exp.DataType.Type.TIMESTAMP: "TIMESTAMP",
     exp.DataType.Type.DECIMAL: "DECIMAL",
 }
 
@@ -135,7 +138,7 @@ class ExpressionWriter(CallWriter):
     def _write_in_query(self, left: exp.Expr, query: exp.Expr) -> TypedSql:
         inner = _unwrap_query(query)
         members, (operand,) = make_plain(self.query(inner)), self._write_operands([left])
-        asked = self.guard([operand, self.column(inner)], FAMILIES, operand, "IN")
+        asked = self.guard([operand, self.column(inner)], self.families, operand, "IN")
         return _join_parts("({} IN ({}))", [asked, members], Kind.BOOLEAN)
 
     def _write_in(self, node: exp.In) -> TypedSql:
@@ -153,7 +156,8 @@ class ExpressionWriter(CallWriter):
     def _write_is(self, node: exp.Is) -> TypedSql:
         if not isinstance(node.expression, exp.Null | exp.Boolean):
             refuse_construct("IS")
-        return _join_parts(f"({{}} IS {node.expression.sql()})", self._write_operands([node.this]), Kind.BOOLEAN)
+        sign = "IS NOT DISTINCT FROM" if self.target is TRINO and isinstance(node.expression, exp.Boolean) else "IS"
+        return _join_parts(f"({{}} {sign} {node.expression.sql()})", self._write_operands([node.this]), Kind.BOOLEAN)
 
     def _write_like(self, node: exp.Like) -> TypedSql:
         check_no_other_parts(node, "this", "expression", "negate")
@@ -173,8 +177,10 @@ class ExpressionWriter(CallWriter):
 
     def _write_division(self, node: exp.Div) -> TypedSql:
         operands = self.expressions([node.this, node.expression])
-        kinds = DIVISIBLE if self.source is DUCKDB else DIVISIBLE - {Kind.SHORT}
-        return self.guard(operands, [kinds], _join_parts(_DIVISION[self.target.name], operands, Kind.DOUBLE), "/")
+        if self.source is TRINO:
+            operands = _make_doubles((node.this, node.expression), operands)
+        shape = _DIVISION[self.source.name, self.target.name]
+        return self.guard(operands, [_DIVIDED[self.source.name]], _join_parts(shape, operands, Kind.DOUBLE), "/")
 
     def _write_remainder(self, node: exp.Mod) -> TypedSql:
         operands = self.expressions([node.this, node.expression])
@@ -207,6 +213,10 @@ class ExpressionWriter(CallWriter):
 
     def _write_cast(self, node: exp.Cast) -> TypedSql:
         check_no_other_parts(node, "this", "to", "_type", "safe")
+        if self.source is TRINO and node.this.is_string and node.to.this == exp.DataType.Type.DECIMAL:
+            return self._write_literal(
+                exp.Literal(this=node.this.this, is_string=False)
+            )  # Trino keeps 0.5 as DECIMAL '0.5'
         name, target = self._write_type(node.to)
         if node.this.is_string:
             return self._write_typed_literal(node, name)
@@ -232,7 +242,11 @@ class ExpressionWriter(CallWriter):
     def _write_type(self, node: exp.DataType) -> tuple[str, str]:
         """Translate a type: DuckDB's name of it, and the other dialect's."""
         name = _TYPE_NAMES.get(node.this)
-        if name is None or node.args.get("nested") or (node.expressions and name != "DECIMAL"):
+        if self.source is TRINO and name == "TIMESTAMP":
+            name = name if [item.name for item in node.expressions] == ["6"] else None
+        elif node.expressions and name != "DECIMAL":
+            name = None
+        if name is None or node.args.get("nested"):
             refuse_construct(f"the type {node.sql(self.source.parser)[:60]}")
         if name != "DECIMAL":
             return name, self.target.types[name]
@@ -250,9 +264,21 @@ class ExpressionWriter(CallWriter):
 
     def _write_same_family(self, nodes: Sequence[exp.Expr], shape: str, what: str) -> TypedSql:
         operands = [
-            _allow_date(node, written) for node, written in zip(nodes, self._write_operands(nodes), strict=True)
+            self._allow_date(node, written) for node, written in zip(nodes, self._write_operands(nodes), strict=True)
         ]
-        return self.guard(operands, FAMILIES, _join_parts(shape, operands, Kind.BOOLEAN), what)
+        return self.guard_same(operands, _join_parts(shape, operands, Kind.BOOLEAN), what)
+
+    def _allow_date(self, node: exp.Expr, written: TypedSql) -> TypedSql:
+        """Allow a text as a date, too, where both engines compare it with one. Trino compares no texts with dates."""
+        if not node.is_string or self.source is TRINO:
+            return written
+        if self.target is TRINO and _TIMESTAMP.fullmatch(node.this):
+            refuse_construct(f"'{node.this}' without the word TIMESTAMP before it")
+        if not _DATE.fullmatch(node.this):
+            return written
+        if self.target is TRINO:
+            return make_plain(f"DATE {written.text}", Kind.DATE)
+        return TypedSql(written.text, written.bare, TIMES | TEXT)
 
     WRITERS: ClassVar[Mapping[type[exp.Expr], Callable[[Any, Any], TypedSql]]] = {
         exp.Literal: _write_literal,
@@ -301,22 +327,31 @@ _SIGNS: Final[Mapping[type[exp.Expr], str]] = {
     exp.NullSafeEQ: "{} IS NOT DISTINCT FROM {}",
     exp.NullSafeNEQ: "{} IS DISTINCT FROM {}",
 }
+_DIVIDED: Final = {
+    DUCKDB.name: DIVISIBLE,
+    SPARK.name: DIVISIBLE - {Kind.SHORT},
+    TRINO.name: frozenset({Kind.DOUBLE}),
+}
+"""Kinds whose quotients are doubles, by the dialect that they are read from."""
 _DIVISION: Final = {
-    SPARK.name: (
+    (DUCKDB.name, SPARK.name): (
         "CASE WHEN CAST({1} AS DOUBLE) = 0 THEN CAST({0} AS DOUBLE) * "
         "CASE WHEN CAST(CAST({1} AS DOUBLE) AS STRING) = '-0.0' THEN DOUBLE('-Infinity') ELSE DOUBLE('Infinity') END "
         "ELSE CAST({0} AS DOUBLE) / CAST({1} AS DOUBLE) END"
     ),
-    DUCKDB.name: (
+    (SPARK.name, DUCKDB.name): (
         "(CAST({0} AS DOUBLE) / CASE WHEN {1} = 0 THEN error('Division by zero') ELSE CAST({1} AS DOUBLE) END)"
     ),
+    (DUCKDB.name, TRINO.name): "(CAST({0} AS DOUBLE) / CAST({1} AS DOUBLE))",
+    (TRINO.name, DUCKDB.name): "({0} / {1})",
 }
-"""DuckDB divides by zero; Spark fails."""
+"""DuckDB and Trino divide doubles by zero; Spark fails."""
 _REMAINDER: Final = {
     SPARK.name: "({0} % nullif({1}, 0))",
     DUCKDB.name: "({0} % CASE WHEN {1} = 0 THEN error('Division by zero') ELSE {1} END)",
+    TRINO.name: "({0} % nullif({1}, 0))",
 }
-"""The remainder by zero is NULL in DuckDB; Spark fails."""
+"""The remainder by zero is NULL in DuckDB; Spark and Trino fail."""
 
 
 def _join_parts(shape: str, parts: Sequence[TypedSql], *kinds: Kind | None) -> TypedSql:
@@ -335,11 +370,15 @@ def _find_common_kind(values: Sequence[TypedSql]) -> list[Kind]:
     return [] if others or only_one is None or len(only_one) > 1 else list(only_one)
 
 
-def _allow_date(node: exp.Expr, written: TypedSql) -> TypedSql:
-    """Allow a text as a date, too, where both engines compare it with one."""
-    if node.is_string and _DATE.fullmatch(node.this):
-        return TypedSql(written.text, written.bare, TIMES | TEXT)
-    return written
+def _make_doubles(nodes: Sequence[exp.Expr], written: list[TypedSql]) -> list[TypedSql]:
+    """Make the one operand that is a literal a double, as Trino does beside a double. It divides integers otherwise."""
+    literal = [node.unnest().is_number for node in nodes]
+    if sum(literal) != 1:
+        return written
+    return [
+        make_plain(f"CAST({part.bare} AS DOUBLE)", Kind.DOUBLE) if is_literal else part
+        for is_literal, part in zip(literal, written, strict=True)
+    ]
 
 
 def _allow_decimal(node: exp.Expr, written: TypedSql) -> TypedSql:

@@ -1,30 +1,22 @@
-"""PURE. The functions that can be translated, and their calls with the clauses that follow."""
+"""PURE. The functions that can be translated, from and to which dialect."""
 
-import re
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
-
-from sqlglot import exp
 
 from duckicelake.sql_dialects.dialects import (
     DATES,
     DECIMALS,
     DUCKDB,
-    FAMILIES,
     INTEGERS,
     SCALARS,
     SPARK,
     TEXT,
     TIMES,
+    TRINO,
     DialectSide,
     Kind,
     Kinds,
-    TypedSql,
-    guard_operands,
-    make_plain,
-    refuse_construct,
 )
 
 SAME: Final = "of one family"
@@ -57,9 +49,12 @@ _AVERAGED: Final = INTEGERS | {Kind.DOUBLE, Kind.FLOAT}
 UNIT_AT: Final = {
     DUCKDB.name: {"date_part": 0, "date_trunc": 0, "date_diff": 0, "datediff": 0},
     SPARK.name: {"trunc": 1},
+    TRINO.name: {"date_trunc": 0, "date_diff": 0},
 }
 """Functions with a unit, by its place; the unit becomes part of the name in the table."""
-REST: Final = {"concat": {DUCKDB.name: " || {}", SPARK.name: ", coalesce({}, '')"}}
+REST: Final = {
+    "concat": {DUCKDB.name: " || {}", SPARK.name: ", coalesce({}, '')", TRINO.name: ", coalesce({}, '')"},
+}
 """SQL of further arguments by dialect, if it isn't `, {}`."""
 
 
@@ -70,6 +65,7 @@ class Function:
     more: how many arguments of the kinds `rest` may follow; `{rest}` is their SQL, each with a comma before it.
     `{bare}`: the first argument without guards. `{over}`: the FILTER and OVER clauses of an aggregate. cased: fails for
     texts with characters whose case the engines disagree about. ordered: needs a window with an order.
+    compared: compares its arguments with one another.
     """
 
     arguments: tuple[Argument, ...]
@@ -80,6 +76,7 @@ class Function:
     cased: bool = False
     aggregate: bool = False
     ordered: bool = False
+    compared: bool = False
 
 
 _SUBSTRING = Function((TEXT, POSITION), "substring({0}, {1}{rest})", Kind.TEXT, rest=COUNT, more=1)
@@ -107,8 +104,8 @@ _SHARED: Final[Mapping[str, Function]] = {
     "left": Function((TEXT, COUNT), "left({0}, {1})", Kind.TEXT),
     "length": Function((TEXT,), "length({0})", Kind.INTEGER),
     "lower": Function((TEXT,), "lower({0})", Kind.TEXT, cased=True),
-    "max": Function((SCALARS,), "max({0}){over}", aggregate=True),
-    "min": Function((SCALARS,), "min({0}){over}", aggregate=True),
+    "max": Function((SCALARS,), "max({0}){over}", aggregate=True, compared=True),
+    "min": Function((SCALARS,), "min({0}){over}", aggregate=True, compared=True),
     "nullif": Function((SAME, SAME), "nullif({0}, {1})"),
     "rank": Function((), "rank(){over}", Kind.INTEGER, ordered=True),
     "replace": Function((TEXT, TEXT, TEXT), "replace({0}, {1}, {2})", Kind.TEXT),
@@ -203,150 +200,94 @@ TO_DUCKDB: Final[Mapping[str, Function]] = {
     },
 }
 
+_TRINO_PARTS: Final = (
+    {name: _make_part(TIMES, f"extract({part} FROM {{0}})") for name, part in _PARTS_OF_DATES.items()}
+    | {name: _make_part(_ONLY_TIMESTAMPS, f"extract({part} FROM {{0}})") for name, part in _PARTS_OF_TIMES.items()}
+    | {
+        "doy": _make_part(TIMES, "extract(DAY_OF_YEAR FROM {0})"),
+        "dow": _make_part(TIMES, "(extract(DAY_OF_WEEK FROM {0}) % 7)"),
+        "isodow": _make_part(TIMES, "extract(DAY_OF_WEEK FROM {0})"),
+    }
+)
+"""DuckDB's date parts in Trino's SQL, whose last day of the week, Sunday, is 7."""
+_FIRST_OF_TWO: Final = "{name}(coalesce({{0}}, {{1}}), coalesce({{1}}, {{0}}))"
+_STRPOS: Final = Function((TEXT, PATTERN), "strpos({0}, {1})", Kind.INTEGER)
+_ENDS: Final = "(length({1}) <= length({0}) AND substr({0}, CAST(length({0}) - length({1}) + 1 AS BIGINT)) = {1})"
 
-def check_no_other_parts(node: exp.Expr, *known: str) -> None:
-    """Refuse a node with other parts than the known ones."""
-    for key, value in node.args.items():
-        if value and key not in known:
-            refuse_construct(f"{key.rstrip('_').upper()} of {node.key.upper()}")
+TO_TRINO: Final[Mapping[str, Function]] = {
+    **{name: function for name, function in _SHARED.items() if name != "coalesce"},
+    "avg": Function((_AVERAGED,), _AVERAGE.replace("'float'", "'real'"), Kind.DOUBLE, aggregate=True),
+    "coalesce": replace(_SHARED["coalesce"], arguments=(SAME, SAME), sql="coalesce({0}, {1}{rest})"),
+    "concat": Function(
+        (TEXT, TEXT), "concat(coalesce({0}, ''), coalesce({1}, ''){rest})", Kind.TEXT, rest=TEXT, more=MANY
+    ),
+    "contains": Function((TEXT, TEXT), "(strpos({0}, {1}) > 0)", Kind.BOOLEAN),
+    **{f"date_part {name}": part for name, part in _TRINO_PARTS.items()},
+    **{name: _TRINO_PARTS[name] for name in (*_PARTS_OF_DATES, *_PARTS_OF_TIMES, "isodow")},
+    "dayofmonth": _TRINO_PARTS["day"],
+    "dayofweek": _TRINO_PARTS["dow"],
+    "dayofyear": _TRINO_PARTS["doy"],
+    "weekofyear": _TRINO_PARTS["week"],
+    "date_diff day": Function((DATES, DATES), "date_diff('day', {0}, {1})", Kind.INTEGER),
+    "datediff day": Function((DATES, DATES), "date_diff('day', {0}, {1})", Kind.INTEGER),
+    **{
+        f"date_trunc {name}": Function((TIMES,), f"CAST(date_trunc('{name}', {{0}}) AS TIMESTAMP(6))", Kind.TIMESTAMP)
+        for name in _TRUNCATED
+    },
+    "ends_with": Function((TEXT, TEXT), _ENDS, Kind.BOOLEAN),
+    "greatest": Function((SAME, SAME), _FIRST_OF_TWO.format(name="greatest")),
+    "instr": _STRPOS,
+    "least": Function((SAME, SAME), _FIRST_OF_TWO.format(name="least")),
+    "left": Function((TEXT, COUNT), "substr({0}, 1, {1})", Kind.TEXT),
+    "len": _SHARED["length"],
+    "ltrim": Function((TEXT,), f"trim(LEADING '{_SPACES}' FROM {{0}})", Kind.TEXT),
+    "position": _STRPOS,
+    "replace": Function((TEXT, PATTERN, TEXT), "replace({0}, {1}, {2})", Kind.TEXT),
+    "right": Function((TEXT, COUNT), "substr({0}, greatest(length({0}) - {1} + 1, 1))", Kind.TEXT),
+    "rtrim": Function((TEXT,), f"trim(TRAILING '{_SPACES}' FROM {{0}})", Kind.TEXT),
+    "starts_with": Function((TEXT, TEXT), "starts_with({0}, {1})", Kind.BOOLEAN),
+    "strpos": _STRPOS,
+    "trim": Function((TEXT,), f"trim(BOTH '{_SPACES}' FROM {{0}})", Kind.TEXT),
+}
+"""DuckDB's functions in Trino's SQL. Trino's greatest() of a NULL is NULL, and its replace() finds an empty text."""
 
+_DUCKDB_PARTS_OF_TRINO: Final = {
+    **{name: _DUCKDB_PARTS[name] for name in (*_PARTS_OF_DATES, *_PARTS_OF_TIMES, "doy")},
+    **dict.fromkeys(("dow", "day_of_week"), _DUCKDB_PARTS["dayofweek_iso"]),
+    "day_of_month": _DUCKDB_PARTS["day"],
+    "day_of_year": _DUCKDB_PARTS["doy"],
+}
+_BOTH_KNOWN: Final = "CASE WHEN {{0}} IS NULL OR {{1}} IS NULL THEN NULL ELSE {name}({{0}}, {{1}}) END"
 
-class CallWriter(ABC):
-    """Writes calls of `source` in `target`."""
+FROM_TRINO: Final[Mapping[str, Function]] = {
+    **{name: function for name, function in _SHARED.items() if name not in {"contains", "instr", "left", "right"}},
+    "avg": Function((INTEGERS | {Kind.DOUBLE},), "avg(CAST({0} AS DOUBLE)){over}", Kind.DOUBLE, aggregate=True),
+    "concat": Function((TEXT,), "({0}{rest})", Kind.TEXT, rest=TEXT, more=MANY),
+    **{f"extract {name}": part for name, part in _DUCKDB_PARTS_OF_TRINO.items()},
+    **_DUCKDB_PARTS_OF_TRINO,
+    "week_of_year": _DUCKDB_PARTS["week"],
+    "date_diff day": Function((DATES, DATES), "date_diff('day', {0}, {1})", Kind.INTEGER),
+    **{
+        f"date_trunc {name}": Function(
+            (_ONLY_TIMESTAMPS,), f"CAST(date_trunc('{name}', {{0}}) AS TIMESTAMP)", Kind.TIMESTAMP
+        )
+        for name in _TRUNCATED
+    },
+    "greatest": Function((SAME, SAME), _BOTH_KNOWN.format(name="greatest")),
+    "least": Function((SAME, SAME), _BOTH_KNOWN.format(name="least")),
+    "replace": Function((TEXT, PATTERN, TEXT), "replace({0}, {1}, {2})", Kind.TEXT),
+    "starts_with": Function((TEXT, TEXT), "starts_with({0}, {1})", Kind.BOOLEAN),
+    "strpos": Function((TEXT, PATTERN), "strpos({0}, {1})", Kind.INTEGER),
+}
 
-    def __init__(self, source: DialectSide, target: DialectSide) -> None:
-        self.source, self.target = source, target
-        self._functions = TO_SPARK if target is SPARK else TO_DUCKDB
-
-    @abstractmethod
-    def expression(self, node: exp.Expr) -> TypedSql:
-        """Translate an expression; NotTranslatableError."""
-
-    @abstractmethod
-    def query(self, node: exp.Expr) -> str:
-        """Translate a query inside an expression."""
-
-    @abstractmethod
-    def column(self, node: exp.Expr) -> TypedSql:
-        """Build an expression of the type of a query's only column."""
-
-    def expressions(self, nodes: Sequence[exp.Expr]) -> list[TypedSql]:
-        return [self.expression(node) for node in nodes]
-
-    def guard(
-        self, operands: Sequence[TypedSql], families: Sequence[frozenset[Kind]], result: TypedSql, what: str
-    ) -> TypedSql:
-        return guard_operands(self.target, operands, families, result, what)
-
-    def extract(self, node: exp.Extract) -> TypedSql:
-        return self._write_call(f"extract {node.this.name.lower()}", [node.expression], "")
-
-    def call(self, node: exp.Expr) -> TypedSql:
-        return self._write_call_over(node, "")
-
-    def write_filter(self, node: exp.Filter) -> TypedSql:
-        condition = self.expression(node.expression.this)
-        return self._write_call_over(node.this, f" FILTER (WHERE {condition.text})", aggregate=True)
-
-    def write_windowed(self, node: exp.Window) -> TypedSql:
-        check_no_other_parts(node, "this", "partition_by", "order", "spec", "over")
-        suffix, call = f" OVER ({self.window(node)})", node.this
-        if isinstance(call, exp.Filter):
-            suffix, call = f" FILTER (WHERE {self.expression(call.expression.this).text}){suffix}", call.this
-        return self._write_call_over(call, suffix, ordered=bool(node.args.get("order")), windowed=True)
-
-    @abstractmethod
-    def window(self, node: exp.Window) -> str:
-        """Write the content of the parentheses of OVER."""
-
-    def _write_call_over(
-        self, node: exp.Expr, over: str, *, aggregate: bool = False, ordered: bool = False, windowed: bool = False
-    ) -> TypedSql:
-        """Write a call, with the clauses after it."""
-        if isinstance(node, exp.Dot) and node.this.name == "main" and self.source is DUCKDB:
-            node = node.expression
-        if not isinstance(node, exp.Anonymous):
-            refuse_construct(f"{node.key.upper()} ({node.sql(self.source.parser)[:60]})")
-        key, arguments = self._look_up_function(node)
-        function = self._functions.get(key) or refuse_construct(f"the function {key[:60]}")
-        if (function.ordered and not ordered) or (windowed and not (function.ordered or function.aggregate)):
-            refuse_construct(f"{key} without an ordered window" if function.ordered else f"{key} over a window")
-        if aggregate and not function.aggregate:
-            refuse_construct(f"{key} with a filter")
-        return self._write_call(key, arguments, over)
-
-    def _look_up_function(self, node: exp.Anonymous) -> tuple[str, list[exp.Expr]]:
-        """Look up a function: its listed name, and its arguments."""
-        key, arguments = node.name.lower(), list(node.expressions)
-        at = UNIT_AT[self.source.name].get(key)
-        if at is not None and at < len(arguments):
-            unit = arguments.pop(at)
-            key = (
-                f"{key} {unit.this.lower()}"
-                if unit.is_string
-                else refuse_construct(f"{key} by a unit that is not a literal")
-            )
-        if key == "count" and (not arguments or (isinstance(arguments[0], exp.Star) and not arguments[1:])):
-            check_no_other_parts(*arguments or [exp.Star()])
-            return "count_star", []
-        return key, arguments
-
-    def _write_call(self, key: str, nodes: Sequence[exp.Expr], over: str) -> TypedSql:
-        function = self._functions.get(key) or refuse_construct(f"the function {key[:60]}")
-        least = len(function.arguments)
-        if not least <= len(nodes) <= least + function.more:
-            refuse_construct(f"{key} with {len(nodes)} arguments")
-        wanted = [*function.arguments, *[function.rest] * (len(nodes) - least)]
-        arguments = [self._argument(key, function, *item) for item in zip(nodes, wanted, strict=True)]
-        if function.aggregate:
-            arguments = [self._inside(key, *item) for item in zip(nodes, arguments, wanted, strict=True)]
-            return self._fill_template(key, function, arguments, over)
-        result = self._fill_template(key, function, arguments, over)
-        for need in {family for family in wanted if isinstance(family, frozenset)}:
-            needing = [argument for argument, want in zip(arguments, wanted, strict=True) if want == need]
-            result = self.guard(needing, [need], result, key)
-        same = [argument for argument, want in zip(arguments, wanted, strict=True) if want == SAME]
-        return self.guard(same, FAMILIES, result, key) if same else result
-
-    def _argument(self, key: str, function: Function, node: exp.Expr, wanted: Argument) -> TypedSql:
-        if isinstance(node, exp.Distinct):
-            check_no_other_parts(node, "expressions")
-            if not function.aggregate or key == "avg" or len(node.expressions) != 1:
-                refuse_construct(f"DISTINCT in {key}")
-            return self.expression(node.expressions[0])
-        if wanted in {POSITION, COUNT, PATTERN} and not _has_wanted_kind(node, str(wanted)):
-            refuse_construct(f"{key} with an argument that is not {wanted}")
-        return self.expression(node)
-
-    def _inside(self, key: str, node: exp.Expr, argument: TypedSql, wanted: Argument) -> TypedSql:
-        """Put an aggregate's guard around its argument: outside of the aggregate, the argument is of no group."""
-        if isinstance(wanted, frozenset):
-            argument = self.guard([argument], [wanted], argument, key)
-        if isinstance(node, exp.Distinct):
-            return TypedSql(f"DISTINCT {argument.text}", f"DISTINCT {argument.bare}", argument.kinds)
-        return argument
-
-    def _fill_template(self, key: str, function: Function, arguments: Sequence[TypedSql], over: str) -> TypedSql:
-        """Fill a function's SQL with its arguments, without and with guards."""
-        first = arguments[0] if arguments else make_plain("")
-        fixed, more = arguments[: len(function.arguments)], arguments[len(function.arguments) :]
-        template = REST.get(key, {}).get(self.target.name, ", {}")
-
-        def fill(guards: bool) -> str:
-            texts = [a.text if guards else a.bare for a in fixed]
-            rest = "".join(template.format(a.text if guards else a.bare) for a in more)
-            return function.sql.format(*texts, rest=rest, bare=first.bare, over=over)
-
-        text, bare = fill(True), fill(False)
-        if function.cased:
-            problem = self.target.error(f"{key} of a text with letters whose case {self.source.name} sees otherwise")
-            found = self.target.match_pattern(first.text, CASES_DIFFER)
-            text = f"CASE WHEN {found} THEN {problem} ELSE {text} END"
-        return TypedSql(text, bare, frozenset({function.gives}) if function.gives else None)
+_FUNCTIONS: Final = {
+    (DUCKDB.name, SPARK.name): TO_SPARK,
+    (SPARK.name, DUCKDB.name): TO_DUCKDB,
+    (DUCKDB.name, TRINO.name): TO_TRINO,
+    (TRINO.name, DUCKDB.name): FROM_TRINO,
+}
 
 
-def _has_wanted_kind(node: exp.Expr, wanted: str) -> bool:
-    if wanted == PATTERN:
-        return bool(node.is_string and node.this)
-    whole = bool(node.is_number and isinstance(node, exp.Literal) and re.fullmatch(r"\d{1,9}", node.this))
-    return whole and (wanted == COUNT or int(node.this) > 0)
+def find_functions(source: DialectSide, target: DialectSide) -> Mapping[str, Function]:
+    """Return the functions of a dialect that another one has."""
+    return _FUNCTIONS[source.name, target.name]

@@ -16,12 +16,15 @@ _TYPES: Mapping[str, str] = {
     "double": "DOUBLE",
     "date": "DATE",
 }
-"""Types that both engines call the same."""
+"""Types that most engines call the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlEngine:
-    """An engine's SQL for errors, identifiers and types. Types that it lacks are `text`."""
+    """An engine's SQL for errors, identifiers and types. Types that it lacks are `text`.
+
+    failing: the condition that an error is evaluated for.
+    """
 
     name: str
     raising: str
@@ -32,6 +35,7 @@ class SqlEngine:
     map: str
     struct: str
     member: str
+    failing: str = "{} IS NULL"
 
 
 DUCKDB = SqlEngine(
@@ -74,6 +78,30 @@ SPARK = SqlEngine(
     struct="STRUCT<{}>",
     member="{}: {}",
 )
+TRINO = SqlEngine(
+    name="Trino",
+    raising="fail",
+    quote='"',
+    text="VARCHAR",
+    types={
+        **_TYPES,
+        "float": "REAL",
+        "time": "TIME(6)",
+        "timestamp": "TIMESTAMP(6)",
+        "timestamptz": "TIMESTAMP(6) WITH TIME ZONE",
+        "timestamp_ns": "TIMESTAMP(9)",
+        "timestamptz_ns": "TIMESTAMP(9) WITH TIME ZONE",
+        "uuid": "UUID",
+        "fixed": "VARBINARY",
+        "binary": "VARBINARY",
+    },
+    array="ARRAY({})",
+    map="MAP({}, {})",
+    struct="ROW({})",
+    member="{} {}",
+    failing="CAST({} AS BOOLEAN) IS NULL",  # Trino plans no condition on an error that has no type
+)
+ENGINES: Mapping[str, SqlEngine] = {engine.name: engine for engine in (DUCKDB, SPARK, TRINO)}
 
 
 def build_placeholder(engine: SqlEngine, schema: Schema, dialects: Sequence[str], obstacle: str = "") -> str:
@@ -93,7 +121,7 @@ def build_placeholder(engine: SqlEngine, schema: Schema, dialects: Sequence[str]
         f"CAST({error} AS {format_type_name(engine, field.type)}) AS {_quote_field(engine, field)}"
         for field in schema.fields
     ]
-    return f"SELECT {', '.join(columns) or error} WHERE {error} IS NULL"
+    return f"SELECT {', '.join(columns) or error} WHERE {engine.failing.format(error)}"
 
 
 def cast_query(engine: SqlEngine, query: str, schema: Schema) -> str:

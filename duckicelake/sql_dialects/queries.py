@@ -8,11 +8,12 @@ from sqlglot import exp
 
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, PrimitiveType
+from duckicelake.sql_dialects.calls import check_no_other_parts
 from duckicelake.sql_dialects.dialects import (
     DUCKDB,
-    FAMILIES,
     SIDES,
     SPARK,
+    TRINO,
     DialectSide,
     Kind,
     TypedSql,
@@ -20,10 +21,7 @@ from duckicelake.sql_dialects.dialects import (
     refuse_construct,
 )
 from duckicelake.sql_dialects.expressions import MAX_QUERY_CHARS, ExpressionWriter
-from duckicelake.sql_dialects.functions import check_no_other_parts
-from duckicelake.sql_dialects.placeholders import DUCKDB as DUCKDB_TYPES
-from duckicelake.sql_dialects.placeholders import SPARK as SPARK_TYPES
-from duckicelake.sql_dialects.placeholders import format_type_name
+from duckicelake.sql_dialects.placeholders import ENGINES, format_type_name
 
 _SELECT: Final = ("expressions", "from_", "joins", "where", "group", "having", "distinct")
 _ENDING: Final = ("with_", "order", "limit", "offset")
@@ -45,7 +43,7 @@ class OrderingWriter(ExpressionWriter):
         order = node.args.get("order")
         if order:
             text += f" {self._write_order(order)}"
-        for key in ("limit", "offset"):
+        for key in ("offset", "limit") if self.target is TRINO else ("limit", "offset"):
             clause = node.args.get(key)
             if clause:
                 check_no_other_parts(clause, "expression")
@@ -95,10 +93,10 @@ class OrderingWriter(ExpressionWriter):
         return f"{at if isinstance(at, str) else at.this} {side}"
 
 
-def check_aliases(node: exp.Select, *, is_correlated: bool) -> None:
+def check_aliases(node: exp.Select, *, is_correlated: bool, target: DialectSide) -> None:
     """Refuse names that one engine reads as a column and the other as an alias.
 
-    is_correlated: names may be of an outer query.
+    is_correlated: names may be of an outer query. Trino has no aliases in HAVING.
     """
     aliases = {
         expression.alias.lower()
@@ -115,6 +113,8 @@ def check_aliases(node: exp.Select, *, is_correlated: bool) -> None:
             *node.expressions,
             *(node.args[key] for key in ("where", "group", "having") if node.args.get(key)),
         ]
+    if target is TRINO and node.args.get("having"):
+        places.append(node.args["having"])
     for place in places:
         for column in place.find_all(exp.Column):
             if not column.table and column.name.lower() in aliases:
@@ -125,6 +125,14 @@ def check_stars(node: exp.Select) -> None:
     """Refuse `*` if the engines order its columns differently."""
     if node.is_star and any(join.args.get("using") for join in _list_joins(node)):
         refuse_construct("* over JOIN ... USING")
+
+
+def check_using(node: exp.Select) -> None:
+    """Refuse columns of JOIN ... USING behind a table's name, which Trino doesn't know there."""
+    names = {name.name.lower() for join in _list_joins(node) for name in join.args.get("using") or ()}
+    for column in node.find_all(exp.Column) if names else ():
+        if column.table and column.name.lower() in names:
+            refuse_construct(f"{column.table[:60]}.{column.name[:60]}, a column of USING")
 
 
 def _list_joins(node: exp.Expr) -> Iterator[exp.Join]:
@@ -249,12 +257,14 @@ class QueryWriter(OrderingWriter):
             refuse_construct(f"a set operation with a column of type {str(kind)[:60]}")
         column = make_plain(place)
         text = place if known else self.guard([column], [kinds], column, "a set operation").text
-        return f"CAST({text} AS {format_type_name(SPARK_TYPES if self.target is SPARK else DUCKDB_TYPES, kind)})"
+        return f"CAST({text} AS {format_type_name(ENGINES[self.target.name], kind)})"
 
     def _write_select(self, node: exp.Select) -> str:
         check_no_other_parts(node, *_SELECT, *_ENDING)
-        check_aliases(node, is_correlated=self._correlated)
+        check_aliases(node, is_correlated=self._correlated, target=self.target)
         check_stars(node)
+        if self.target is TRINO:
+            check_using(node)
         distinct = node.args.get("distinct")
         if distinct:
             check_no_other_parts(distinct)
@@ -351,6 +361,8 @@ class QueryWriter(OrderingWriter):
             return make_plain(f", {relation}")
         word = JOINS.get(key) or refuse_construct(f"{' '.join(filter(None, key))} JOIN")
         if word in {"SEMI", "ANTI"}:
+            if self.target is TRINO:
+                refuse_construct(f"{word} JOIN")
             word = f"{word} JOIN" if self.target is DUCKDB else f"LEFT {word} JOIN"
         if not condition and word != "CROSS JOIN":
             refuse_construct(f"{word} without a condition")
@@ -359,7 +371,7 @@ class QueryWriter(OrderingWriter):
     def _alike(self, name: str, *relations: str) -> str:
         """Build a condition that fails if the engines compare the relations' columns of a name differently."""
         operands = [make_plain(f"(SELECT {name} FROM {relation} LIMIT 0)") for relation in relations]
-        return self.guard(operands, FAMILIES, make_plain("TRUE", Kind.BOOLEAN), "USING").text
+        return self.guard(operands, self.families, make_plain("TRUE", Kind.BOOLEAN), "USING").text
 
     def _write_failing(self, node: exp.Expr, relation: str, guards: Sequence[str]) -> str:
         """Build a relation that fails if it has rows, even if none of them is joined."""

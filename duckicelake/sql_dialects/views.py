@@ -15,6 +15,7 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.sql_dialects.dialects import (
     DUCKDB,
     SPARK,
+    TRINO,
     DialectSide,
     NotTranslatableError,
     UnreadableQueryError,
@@ -43,21 +44,43 @@ def translate_to_spark(sql: str, schema: Schema, unlike: Collection[str] = (), *
         NotTranslatableError: naming what isn't known to mean the same.
 
     """
+    return _translate_from_duckdb(sql, schema, unlike, SPARK, _format_spark_table, renamed=renamed)
+
+
+def translate_to_trino(
+    sql: str, schema: Schema, catalog: str, unlike: Collection[str] = (), *, renamed: bool = False
+) -> str:
+    """Translate DuckDB's query to Trino's SQL, as `translate_to_spark` does.
+
+    catalog: what Trino calls the lake. A view of Trino's has no other way to find a table.
+
+    Raises:
+        NotTranslatableError: naming what isn't known to mean the same.
+
+    """
+    return _translate_from_duckdb(sql, schema, unlike, TRINO, _TrinoTables(catalog), renamed=renamed)
+
+
+def _translate_from_duckdb(
+    sql: str, schema: Schema, unlike: Collection[str], target: DialectSide, tables: Tables, *, renamed: bool
+) -> str:
     if not schema.fields:
         refuse_construct("a query whose columns are not known")
     tree = parse_query(sql, DUCKDB)
-    _check_unlike(tree, unlike)
-    text = _write_query(tree, schema, (DUCKDB, SPARK), _format_spark_table)
+    _check_unlike(tree, unlike, target)
+    text = _write_query(tree, schema, (DUCKDB, target), tables)
     stars = [select for select in tree.find_all(exp.Select) if select.is_star and is_column_source(select)]
     if not stars:
         return text
     if renamed or any(not _unquote_name(expression) for select in stars for expression in select.expressions):
         refuse_construct("* beside columns of other names")
-    return _select_by_name(text, schema)
+    return _select_by_name(text, schema, target)
 
 
-def translate_to_duckdb(sql: str, schema: Schema, default_namespace: Namespace, default_catalog: str | None) -> str:
-    """Translate Spark's query to DuckDB's SQL, with the schema's types.
+def translate_to_duckdb(
+    sql: str, schema: Schema, default_namespace: Namespace, default_catalog: str | None, source: DialectSide = SPARK
+) -> str:
+    """Translate Spark's or Trino's query to DuckDB's SQL, with the schema's types.
 
     Names without namespace or catalog get the defaults.
 
@@ -65,8 +88,9 @@ def translate_to_duckdb(sql: str, schema: Schema, default_namespace: Namespace, 
         NotTranslatableError: naming what isn't known to mean the same.
 
     """
-    tree = parse_query(sql, SPARK)
-    text = _write_query(tree, schema, (SPARK, DUCKDB), _LakeTables(default_namespace, default_catalog))
+    tree = parse_query(sql, source)
+    tables = (_TrinoLakeTables if source is TRINO else _LakeTables)(default_namespace, default_catalog)
+    text = _write_query(tree, schema, (source, DUCKDB), tables)
     return text if schema.fields else refuse_construct("a query without columns")
 
 
@@ -149,6 +173,24 @@ def _format_spark_table(parts: Sequence[str]) -> str:
     return ".".join(SPARK.quote_name(level) for level in (*levels, table))
 
 
+@dataclass(frozen=True, slots=True)
+class _TrinoTables:
+    """Names of tables as Trino writes them. It knows names in lower case alone, and joins levels by dots."""
+
+    catalog: str
+
+    def __call__(self, parts: Sequence[str]) -> str:
+        *schema, table = parts
+        if len(schema) > 1:
+            refuse_construct("a table of another database")
+        levels = [level for column in schema for level in parse_schema_name(column)]
+        if any(name != name.lower() for name in (*levels, table)):
+            refuse_construct(f"{table[:60]}, a table whose name has letters in upper case")
+        if not levels or any("." in level for level in levels):
+            refuse_construct(f"{table[:60]}, a table of a namespace that Trino has no name for")
+        return ".".join(TRINO.quote_name(name) for name in (self.catalog, ".".join(levels), table))
+
+
 @dataclass(slots=True)
 class _LakeTables:
     """Names of tables as Spark reads them. Without a catalog they are in the default one; None is the view's own.
@@ -166,10 +208,7 @@ class _LakeTables:
             self._check_catalog(namespace.pop(0))
         elif self.catalog is not None:
             refuse_construct(f"a table of the catalog {self.catalog[:60]}")
-        schema = to_schema_name(tuple(namespace) or self.namespace)
-        if not schema:
-            refuse_construct(f"{table[:60]}, a table without a namespace")
-        return f"{{DUCKLAKE_CATALOG}}.{DUCKDB.quote_name(schema)}.{DUCKDB.quote_name(table)}"
+        return _format_lake_table(tuple(namespace) or self.namespace, table)
 
     def _check_catalog(self, catalog: str) -> None:
         self.lake = self.lake or catalog
@@ -177,19 +216,46 @@ class _LakeTables:
             refuse_construct(f"a table of the catalog {catalog[:60]}")
 
 
+@dataclass(slots=True)
+class _TrinoLakeTables:
+    """Names of tables as Trino reads them. Without a catalog they are in the view's default one.
+
+    The lake's name in Trino is unknown. The catalog that all names share is taken for it.
+    """
+
+    namespace: Namespace
+    catalog: str | None
+    lake: str | None = None
+
+    def __call__(self, parts: Sequence[str]) -> str:
+        *levels, table = (part.lower() for part in parts)
+        catalog = levels.pop(0) if len(levels) > 1 else (self.catalog or "").lower()
+        self.lake = self.lake or catalog
+        if not catalog or catalog != self.lake or len(levels) > 1:
+            refuse_construct(f"a table of the catalog {catalog[:60]}")
+        return _format_lake_table(tuple(levels[0].split(".")) if levels else self.namespace, table)
+
+
+def _format_lake_table(namespace: Namespace, table: str) -> str:
+    schema = to_schema_name(namespace)
+    if not schema:
+        refuse_construct(f"{table[:60]}, a table without a namespace")
+    return f"{{DUCKLAKE_CATALOG}}.{DUCKDB.quote_name(schema)}.{DUCKDB.quote_name(table)}"
+
+
 def _unquote_name(node: exp.Expr) -> bool:
     return node.is_star or isinstance(node, exp.Column | exp.Alias)
 
 
-def _select_by_name(text: str, schema: Schema) -> str:
+def _select_by_name(text: str, schema: Schema, side: DialectSide) -> str:
     """Select the columns as of the time when the view was written: `*` changes with the table."""
     names = [field.name for field in schema.fields]
-    return f"SELECT {', '.join(map(SPARK.quote_name, names))} FROM ({text})"
+    return f"SELECT {', '.join(map(side.quote_name, names))} FROM ({text})"
 
 
-def _check_unlike(tree: exp.Expr, unlike: Collection[str]) -> None:
+def _check_unlike(tree: exp.Expr, unlike: Collection[str], target: DialectSide) -> None:
     """Refuse a query that uses columns of other types, except to pass them on under their own names."""
     compared = tree.find(exp.SetOperation, exp.Distinct) is not None
     for column in tree.find_all(exp.Column) if unlike else ():
         if column.name.lower() in unlike and (compared or not isinstance(column.parent, exp.Select)):
-            refuse_construct(f"an expression of {column.name[:60]}, which has another type in Spark")
+            refuse_construct(f"an expression of {column.name[:60]}, which has another type in {target.name}")

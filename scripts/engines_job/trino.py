@@ -32,6 +32,7 @@ class Trino:
         self._headers = {
             "X-Trino-User": "tests",
             "X-Trino-Catalog": "lake",
+            "X-Trino-Client-Capabilities": "PARAMETRIC_DATETIME",  # without it, timestamps come in milliseconds
         }
 
     def rows(self, statement: str) -> list[list[Any]]:

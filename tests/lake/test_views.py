@@ -1,5 +1,7 @@
 """Views from both sides: what one makes, replaces, comments, renames or drops, the other sees."""
 
+from dataclasses import replace
+
 import duckdb
 import psycopg
 import pytest
@@ -442,6 +444,27 @@ def test_view_of_duckdbs_that_spark_would_read_otherwise_says_so(lake, table):
     lake.run("CREATE VIEW v AS SELECT i // 2 AS half FROM t")
     assert "no SQL for Spark, only for duckdb: " in carried(load(lake.services, "v"))
     assert "or by one without what can not be carried over: INTDIV (i // 2)" in carried(load(lake.services, "v"))
+
+
+def test_view_of_duckdbs_has_its_query_for_trino_where_the_lake_has_a_name_there(lake, table):
+    services = replace(lake.services, trino_catalog="sales")
+    lake.run("CREATE VIEW v AS SELECT i FROM main.t")
+    assert list(queries(load(services, "v"))) == ["spark", "trino", "duckdb"]
+    assert queries(load(services, "v"))["trino"] == (
+        'SELECT CAST("i" AS BIGINT) AS "i" FROM (SELECT "i" FROM "sales"."main"."t") AS "view"("i")'
+    )
+    lake.run("CREATE OR REPLACE VIEW v AS SELECT i // 2 AS half FROM main.t")
+    assert "no SQL for Trino, only for duckdb: " in queries(load(services, "v"))["trino"]
+    lake.run("CREATE OR REPLACE VIEW v AS SELECT s FROM main.t")
+    assert list(queries(load(lake.services, "v"))) == ["spark", "duckdb"]
+
+
+def test_view_of_trinos_is_read_in_duckdb_with_the_types_that_trino_gave_it(lake, table):
+    create(lake.services, "v", {"trino": 'SELECT length(s), s FROM sales."main".t WHERE i = 1'}, ID, CITY)
+    assert lake.one("FROM v") == (5, "Essen")
+    commit(lake.services, "v", *replacement({"trino": "SELECT i / 2, s FROM sales.main.t"}))
+    with pytest.raises(duckdb.InvalidInputException, match="/ of these types is not carried over"):
+        lake.run("FROM v")
 
 
 def test_all_columns_of_views_that_spark_can_read_are_known(lake):

@@ -8,7 +8,7 @@ import pytest
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PLAIN_TYPES
-from duckicelake.sql_dialects.placeholders import DUCKDB, SPARK, build_placeholder
+from duckicelake.sql_dialects.placeholders import DUCKDB, SPARK, TRINO, build_placeholder
 
 NESTED = {
     "list": {"type": "list", "element-id": 101, "element": "decimal(9, 2)", "element-required": True},
@@ -58,3 +58,16 @@ def test_sparks_is_in_sparks_spelling() -> None:
         ('STRUCT<`in "it"```: BINARY>', '`a "struct"```'),
     ]
     assert sql.endswith(" IS NULL")
+
+
+def test_trinos_is_in_trinos_spelling() -> None:
+    sql = build_placeholder(TRINO, schema_of({"id": "long", "ts": "timestamptz", **NESTED}), ["duckdb"])
+    for column in (
+        'AS BIGINT) AS "id"',
+        'AS TIMESTAMP(6) WITH TIME ZONE) AS "ts"',
+        'AS ARRAY(DECIMAL(9, 2))) AS "list"',
+        'AS MAP(VARCHAR, UUID)) AS "map"',
+        'AS ROW("in ""it""`" VARBINARY)) AS "a ""struct""`"',
+    ):
+        assert column in sql
+    assert re.search(r"WHERE CAST\(fail\('[^']*'\) AS BOOLEAN\) IS NULL$", sql)

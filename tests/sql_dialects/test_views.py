@@ -11,13 +11,23 @@ from sqlglot import exp
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.sql_dialects.dialects import DUCKDB, SPARK, DialectSide, NotTranslatableError, TypedSql
+from duckicelake.sql_dialects.dialects import DUCKDB, SPARK, TRINO, DialectSide, NotTranslatableError, TypedSql
 from duckicelake.sql_dialects.expressions import CASTS, ExpressionWriter
-from duckicelake.sql_dialects.functions import TO_DUCKDB, TO_SPARK
+from duckicelake.sql_dialects.functions import FROM_TRINO, TO_DUCKDB, TO_SPARK, TO_TRINO
 from duckicelake.sql_dialects.queries import JOINS, SETS, QueryWriter
-from duckicelake.sql_dialects.views import parse_query, translate_to_duckdb, translate_to_spark
+from duckicelake.sql_dialects.views import parse_query, translate_to_duckdb, translate_to_spark, translate_to_trino
 from tests.support import view_queries
-from tests.support.view_queries import BOTH, NAMES, REFUSED_BY_BOTH, REFUSED_IN_DUCKDB, REFUSED_IN_SPARK, TABLES
+from tests.support.view_queries import (
+    BOTH,
+    NAMES,
+    NO_TRINO,
+    OTHER_SQL,
+    REFUSED_BY_BOTH,
+    REFUSED_IN_DUCKDB,
+    REFUSED_IN_SPARK,
+    REFUSED_IN_TRINO,
+    TABLES,
+)
 
 SCHEMA = parse(
     Schema,
@@ -39,6 +49,18 @@ def spark(sql: str, *unlike: str, schema: Schema = SCHEMA) -> str:
 
 def duck(sql: str, namespace: tuple[str, ...] = ("ns",), catalog: str | None = None, *, schema: Schema = SCHEMA) -> str:
     return translate_to_duckdb(sql, schema, namespace, catalog)
+
+
+def trino(sql: str, *unlike: str, schema: Schema = SCHEMA) -> str:
+    """In a lake without schemas but `main`."""
+    return translate_to_trino(sql.replace("{t}", "main.t").replace("{u}", "main.u"), schema, "lake", unlike)
+
+
+def from_trino(sql: str, namespace: tuple[str, ...] = ("ns",), *, schema: Schema = SCHEMA) -> str:
+    return translate_to_duckdb(sql, schema, namespace, "lake", TRINO)
+
+
+IN_SCHEMA = {"t": "main.t", "u": "main.u"}
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +101,59 @@ def test_query_of_duckdbs_is_refused_by_name(query: str, obstacle: str) -> None:
 def test_query_of_sparks_is_refused_by_name(query: str, obstacle: str) -> None:
     with pytest.raises(NotTranslatableError, match=obstacle):
         duck(query.format(**NAMES))
+
+
+@pytest.mark.parametrize("query", [query for query in (*BOTH, *view_queries.DUCKDB) if query not in NO_TRINO])
+def test_query_of_duckdbs_is_carried_over_to_trino(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+    assert trino(kept(connection, query.format(**IN_SCHEMA)), schema=ID)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [query for query in (*BOTH, *view_queries.TRINO) if query not in {*OTHER_SQL, *REFUSED_IN_TRINO}],
+)
+def test_query_of_trinos_is_carried_over_to_what_duckdb_binds(
+    connection: duckdb.DuckDBPyConnection, query: str
+) -> None:
+    sql = from_trino(query.format(**NAMES), schema=ID).replace('{DUCKLAKE_CATALOG}."ns"', "main")
+    connection.execute(f"CREATE OR REPLACE VIEW x AS {sql}")
+
+
+@pytest.mark.parametrize(
+    ("query", "obstacle"),
+    [
+        *((query, NO_TRINO[query]) for query in NO_TRINO if not NO_TRINO[query].endswith(("of NaN", "of these types"))),
+        *((query, f"{obstacle}|USING") for query, obstacle in (REFUSED_BY_BOTH | REFUSED_IN_DUCKDB).items()),
+        ("SELECT id FROM {t} WHERE ts > '2020-02-29 01:00:00'", "without the word TIMESTAMP"),
+        ('SELECT a FROM main."T"', "a table whose name has letters in upper case"),
+        ('SELECT a FROM "a%2Eb".t', "a namespace that Trino has no name for"),
+        ("SELECT a FROM t", "a namespace that Trino has no name for"),
+        ("SELECT a FROM other.main.t", "a table of another database"),
+    ],
+)
+def test_query_of_duckdbs_is_refused_for_trino_by_name(query: str, obstacle: str) -> None:
+    with pytest.raises(NotTranslatableError, match=obstacle):
+        trino(query.format(**IN_SCHEMA))
+
+
+def test_schema_of_duckdbs_is_one_name_in_trino() -> None:
+    assert trino('SELECT a FROM "a.b".t') == 'SELECT "a" FROM "lake"."a.b"."t"'
+
+
+@pytest.mark.parametrize("namespace", [("ns",), ("a", "b")])
+def test_namespace_of_trinos_is_its_schema_in_duckdb(namespace: tuple[str, ...]) -> None:
+    schema = ".".join(namespace)
+    expected = f'SELECT "a" FROM {{DUCKLAKE_CATALOG}}."{schema}"."t"'
+    for name in ("T", f'"{schema}".t', f'lake."{schema}".t'):
+        assert from_trino(f"SELECT a FROM {name}", namespace) == expected
+    with pytest.raises(NotTranslatableError, match="a table of the catalog other"):
+        from_trino("SELECT a FROM lake.ns.t JOIN other.ns.u USING (a)")
+
+
+def test_nan_is_refused_where_trino_alone_takes_it_for_unequal() -> None:
+    for sql in ("SELECT a FROM {t} WHERE a > b", "SELECT min(a) AS a FROM {t}", "SELECT nullif(a, b) AS a FROM {t}"):
+        assert "NaN is not carried over" in trino(sql)
+    assert "NaN" not in trino("SELECT a FROM {t} WHERE length(a) = 1")
 
 
 class Recorder(QueryWriter):
@@ -123,6 +198,15 @@ def test_all_that_is_let_through_is_in_the_queries_that_the_engines_run(connecti
     assert set(TO_SPARK) - of_duckdb == set()
     assert set(TO_DUCKDB) - of_spark == set()
     assert {*ExpressionWriter.WRITERS, *CASTS, *JOINS, *SETS} - of_duckdb - of_spark == set()
+
+
+def test_all_functions_that_trino_is_given_are_in_the_queries_that_it_runs(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    to_trino = [kept(connection, query) for query in (*BOTH, *view_queries.DUCKDB) if query not in NO_TRINO]
+    of_trino = [query for query in (*BOTH, *view_queries.TRINO) if query not in {*OTHER_SQL, *REFUSED_IN_TRINO}]
+    assert set(TO_TRINO) - recorded(DUCKDB, TRINO, to_trino) == set()
+    assert set(FROM_TRINO) - recorded(TRINO, DUCKDB, [query.format(**NAMES) for query in of_trino]) == set()
 
 
 def test_order_has_the_nulls_where_the_other_engine_would_put_them() -> None:
@@ -301,9 +385,10 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("sql", HOSTILE.values(), ids=HOSTILE.keys())
-@pytest.mark.parametrize("carry", [spark, duck])
-def test_hostile_query_is_refused_cleanly(carry: Any, sql: str) -> None:
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("carry", [spark, duck, trino, from_trino])
+def test_hostile_query_is_refused_cleanly(carry: Any, name: str) -> None:
+    sql = HOSTILE[name] if (carry, name) != (from_trino, "quotients") else "SELECT 1 / 2"  # Trino's don't grow
     with pytest.raises(NotTranslatableError):
         carry(sql)
 
@@ -317,9 +402,9 @@ def test_whatever_is_cut_from_queries_is_carried_over_or_refused(connection: duc
         words = text.split(" ")
         place = seeded.randrange(len(words))
         words[place : place + seeded.randrange(3)] = [seeded.choice(seeded.choice(texts).split(" "))]
-        for carry in (spark, duck):
+        for carry in (spark, duck, trino, from_trino):
             try:
                 carry(" ".join(words))
             except NotTranslatableError:
                 refused += 1
-    assert 0 < refused < len(texts) * 6
+    assert 0 < refused < len(texts) * 12

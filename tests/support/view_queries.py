@@ -138,6 +138,8 @@ DUCKDB: Final = (
     "SELECT id FROM {t} WHERE ts >= TIMESTAMP '2020-02-29 13:14:15.678901'",
     "SELECT id, s = 'it''s' AS a FROM {t}",
     'SELECT id, s AS "od""d `name" FROM {t}',
+    "SELECT id, greatest(i, j) AS g, least(i, j) AS l, greatest(s, '') AS s FROM {t}",
+    "SELECT id, replace(s, 'b', 'XY') AS r, contains(s, 'ï') AS c, contains(s, '') AS e, instr(s, '🦆') AS p FROM {t}",
 )
 SPARK: Final = (
     "SELECT id, trunc(dt, 'MM') AS m, trunc(dt, 'YEAR') AS y, trunc(dt, 'QUARTER') AS q, trunc(dt, 'WEEK') AS w FROM {t}",
@@ -155,6 +157,71 @@ SPARK: Final = (
     'SELECT id, s AS `od"d ``name` FROM {t}',
     "SELECT id FROM {t} WHERE ts >= TIMESTAMP_NTZ '2020-02-29 13:14:15.678901'",
 )
+TRINO: Final = (
+    "SELECT id, d / e AS q FROM {t}",
+    "SELECT id, date_trunc('month', ts) AS m, date_trunc('year', ts) AS y, date_trunc('week', ts) AS w FROM {t}",
+    "SELECT id, date_trunc('quarter', ts) AS q, date_trunc('day', ts) AS d FROM {t}",
+    "SELECT id, extract(DAY_OF_WEEK FROM dt) AS d, extract(DOW FROM ts) AS w, extract(DAY_OF_YEAR FROM dt) AS y FROM {t}",
+    "SELECT id, extract(DAY_OF_MONTH FROM dt) AS d, day_of_month(ts) AS m, day_of_year(dt) AS y, doy(dt) AS z FROM {t}",
+    "SELECT id, day_of_week(dt) AS d, dow(ts) AS w, week(ts) AS k, week_of_year(dt) AS n FROM {t}",
+    "SELECT id, date_diff('day', dt, DATE '2020-01-01') AS n FROM {t}",
+    "SELECT id, CAST(i AS VARCHAR) AS s, CAST(b AS VARCHAR) AS t, CAST(s AS VARCHAR) AS u FROM {t}",
+    "SELECT id, strpos(s, 'b') AS p, starts_with(s, 'A') AS a, replace(s, 'b', 'XY') AS r FROM {t}",
+    "SELECT id, concat(s, '-', s) AS c, if(i > 3, 'a', s) AS f FROM {t}",
+    "SELECT id, greatest(i, j) AS g, least(i, j) AS l, nullif(i, 7) AS n, coalesce(i, j, 0) AS c FROM {t}",
+    "SELECT id, i % 3 AS r, i % -3 AS n FROM {t}",
+    "SELECT id, CAST(ts AS TIMESTAMP(6)) AS a, CAST(dt AS TIMESTAMP(6)) AS b FROM {t}",
+    "SELECT id FROM {t} WHERE ts >= TIMESTAMP '2020-02-29 13:14:15.678901' OR dt < DATE '1900-01-01'",
+    "SELECT id, s = 'it''s' AS a, s AS \"od\"\"d `name\" FROM {t}",
+    "SELECT id FROM {t} ORDER BY i, id OFFSET 1 LIMIT 3",
+    "SELECT id FROM (SELECT id, e FROM {t} WHERE id <> 4) AS x WHERE e >= 0.5 OR id IN (SELECT id FROM {u})",
+    "SELECT min(e) AS a, max(e) AS b FROM {t} WHERE id <> 4",
+    "SELECT id, length(s) AS n, substring(s, 2, 2) AS a, substr(s, 1) AS b FROM {t}",
+)
+OTHER_SQL: Final = (
+    "SELECT id FROM {t} WHERE dt >= '2020-02-29' OR dt < DATE '1900-01-01'",
+    "SELECT id, coalesce(i, j, 0) AS c, nullif(i, 7) AS n, ifnull(s, '?') AS f FROM {t}",
+    "SELECT id, substring(s, 2, 2) AS a, substr(s, 1) AS b, left(s, 2) AS l, right(s, 2) AS r, right(s, 0) AS z FROM {t}",
+    "SELECT id, replace(s, 'b', 'XY') AS r, replace(s, '', 'x') AS e, contains(s, 'ï') AS c, instr(s, '🦆') AS p FROM {t}",
+    "SELECT id, CAST(i AS BIGINT) AS a, CAST(j AS SMALLINT) AS h, CAST(i AS DOUBLE) AS b, CAST(p AS DOUBLE) AS c FROM {t}",
+    "SELECT id, CAST(q AS DECIMAL(18, 2)) AS a, CAST(j AS DECIMAL(9, 1)) AS b, TRY_CAST(i AS SMALLINT) AS c, CAST(b AS BOOLEAN) AS s FROM {t}",
+    "SELECT id, dayofmonth(dt) AS m, dayofyear(dt) AS y, weekofyear(dt) AS w FROM {t}",
+    "SELECT i, count(*) AS n FROM {t} GROUP BY i HAVING n > 1 AND sum(j) < 100",
+    "SELECT id FROM {t} ORDER BY id + j NULLS FIRST, id DESC NULLS LAST LIMIT 4 OFFSET 1",
+    "SELECT t.id, u.name FROM {t} AS t JOIN {u} AS u USING (id, i)",
+    "SELECT 'x' AS a, 1 AS b, 2.50 AS c, NULL AS n, 3000000000 AS l, DATE '2020-01-02' AS d FROM {u}",
+)
+"""Queries of BOTH that aren't Trino's SQL, or whose types its views don't have."""
+REFUSED_IN_TRINO: Final = {
+    "SELECT id, i / 2 AS half FROM {t}": "/ of these types",
+    "SELECT id FROM {t} WHERE d > 1.5 OR d = 0.1": "a comparison of NaN",
+    "SELECT id FROM {t} WHERE d > e OR d BETWEEN e AND 2.0 OR s LIKE 'ünï_'": "a comparison of NaN",
+    "SELECT id, greatest(d, e) AS g, least(d, e) AS l, nullif(d, e) AS n FROM {t}": "greatest of NaN",
+    "SELECT id, greatest(i, j) AS g, least(i, j, 2) AS l FROM {t}": "least with 3 arguments",
+    "SELECT id, length(s) AS n, trim(s) AS t, ltrim(s) AS l, rtrim(s) AS r FROM {t}": "does not read",
+    "SELECT id FROM {t} WHERE i IN (SELECT u.id FROM {u} AS u WHERE u.i = j) OR d IN (SELECT i FROM {u})": "IN of these types",
+    "SELECT 1 / 2 AS half": "/ of unlike types",
+    "SELECT id FROM {t} WHERE regexp_like(s, 'a')": "the function regexp_like",
+    "SELECT x FROM {t} CROSS JOIN UNNEST(l) AS v(x)": "UNNEST|CROSS",
+    "SELECT approx_distinct(id) AS n FROM {t}": "the function approx_distinct",
+    "SELECT id, current_date AS d FROM {t}": "CURRENTDATE",
+    "SELECT id, CAST(ts AS TIMESTAMP(6)) AT TIME ZONE 'UTC' AS d FROM {t}": "ATTIMEZONE|the type",
+}
+"""Queries of Trino's that DuckDB doesn't answer."""
+NO_TRINO: Final = {
+    "SELECT id FROM {t} WHERE d > 1.5 OR d = 0.1": "a comparison of NaN",
+    "SELECT id FROM {t} WHERE d > e OR d BETWEEN e AND 2.0 OR s LIKE 'ünï_'": "a comparison of NaN",
+    "SELECT id, greatest(d, e) AS g, least(d, e) AS l, nullif(d, e) AS n FROM {t}": "greatest of NaN",
+    "SELECT id, greatest(i, j) AS g, least(i, j, 2) AS l FROM {t}": "least with 3 arguments",
+    "SELECT id, replace(s, 'b', 'XY') AS r, replace(s, '', 'x') AS e, contains(s, 'ï') AS c, instr(s, '🦆') AS p FROM {t}": "replace with an argument",
+    "SELECT i, count(*) AS n FROM {t} GROUP BY i HAVING n > 1 AND sum(j) < 100": "n, which may be a column",
+    "SELECT name, sum(id) AS i FROM {u} GROUP BY name, i HAVING i > 3": "i, which may be a column",
+    "SELECT t.id, u.name FROM {t} AS t JOIN {u} AS u USING (id, i)": "a column of USING",
+    "SELECT id FROM {t} WHERE i IN (SELECT u.id FROM {u} AS u WHERE u.i = j) OR d IN (SELECT i FROM {u})": "IN of these types",
+    "SELECT t.id FROM {t} t SEMI JOIN {u} u ON t.id = u.id": "SEMI JOIN",
+    "SELECT t.id FROM {t} t ANTI JOIN {u} u ON t.id = u.id": "ANTI JOIN",
+}
+"""Queries of DuckDB's that Trino doesn't answer: it orders NaN otherwise, or has no such clause."""
 AT_RUN_TIME: Final = (
     "SELECT id FROM {t} WHERE f = 0.1",
     "SELECT id FROM {t} WHERE f + i > 1",

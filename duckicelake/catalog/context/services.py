@@ -107,6 +107,8 @@ class Services:
     """Measures the phases of a use case."""
     rights: RightsCache | None = None
     """What principals may do where grants are on; None for commands that no principal gives."""
+    trino_catalog: str | None = None
+    """What Trino calls the lake; None: views of DuckDB's get no SQL of Trino's."""
     warehouse: str = ""
     """The name of the warehouse; nothing for the first."""
     prefix: str = ""

@@ -173,6 +173,7 @@ def open_services(
             maintenance=_parse_maintenance(settings),
             reads=open_read_observer(timedelta(seconds=settings.lineage_window)),
             rights=RightsCache.of_first(database, outside),
+            trino_catalog=settings.trino_catalog,
         )
     finally:
         database.close()
