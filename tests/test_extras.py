@@ -42,7 +42,7 @@ IMPORTED_LATE = {
     "pyarrow": {
         *("constraints/duckdb_check.py", "delta/export/field_names.py", "delta/log/encoder.py", "delta/log/files.py"),
         *("file_import/data_files.py", "file_import/merge.py", "pipeline/sensor_bench.py"),
-        *("pyiceberg_v3/rows.py", "query/worker.py"),
+        *("pyiceberg_v3/rows.py", "query/result_formats.py", "query/worker.py"),
         *("other_catalogs/parquet_copy.py", "other_catalogs/row_deletes.py", "other_catalogs/stored_rows.py"),
         *("rewrites/theta.py", "row_changes/worker.py"),
         *(
@@ -76,7 +76,7 @@ IMPORTED_LATE = {
 DEFERRED = {library: modules for library, modules in IMPORTED_LATE.items() if library in EXTRAS}
 NOT_OF_THE_SERVER = (
     *("file_import/", "other_catalogs/", "pipeline/", "pyiceberg_v3/"),
-    *("query/worker.py", "row_changes/worker.py"),
+    *("query/result_formats.py", "query/worker.py", "row_changes/worker.py"),
 )
 """They run in programs that have the library, or in a process that the server starts after a look for it."""
 

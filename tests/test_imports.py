@@ -72,7 +72,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "iceberg", "lake.side_tables.audit", "lake.doctor", "catalog", "changelog", "server", "cli", "client",
         "features", "maintenance", "rest",
     },
-    "shell": {"errors", "extras", "cli", "client", "features", "pipeline.failures", "query.worker", "rest"},
+    "shell": {"errors", "extras", "cli", "client", "features", "pipeline.failures", "query.result_formats", "rest"},
     "duckdb_login": {
         "errors", "settings", "iceberg", "postgres", "storage", "lake", "catalog", "changelog", "server", "cli",
         "client", "features", "rest",

@@ -12,7 +12,8 @@ from typing import Final
 
 import duckdb
 
-from duckicelake.query.worker import Answers, Commands, Message, ProgressReports, main, prepare_query
+from duckicelake.query.protocol import Answers, Commands, Message, ProgressReports, main, prepare_query, quote_text
+from duckicelake.query.worker import ERRORS, HANDLERS
 
 _FOLDER: Final = "made"
 _WATCH_SECONDS: Final = 0.2
@@ -49,7 +50,7 @@ def write_result(
         )
         with commands.run(), bound_folder(connection, folder, order["max_bytes"]):
             rows = connection.execute(
-                f"COPY ({selects.join(order['whole'])}) TO '{str(folder).replace(chr(39), 2 * chr(39))}' ({options})"
+                f"COPY ({selects.join(order['whole'])}) TO {quote_text(str(folder))} ({options})"
             ).fetchall()
     yield b"W", json.dumps([[str(file), count, size, stats] for file, count, size, _, stats, *_ in rows]).encode()
 
@@ -95,4 +96,4 @@ def measure_folder(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    main({b"S": describe_result, b"W": write_result})
+    main({**HANDLERS, b"S": describe_result, b"W": write_result}, ERRORS)

@@ -124,7 +124,7 @@ class QueryProcess:
         """Pieces of results, so that they aren't copied through the socket."""
         with others, os.fdopen(memory):
             self._popen = Popen(  # noqa: S603 - names of the package alone
-                [sys.executable, "-I", str(worker), str(memory), *list_extensions()],
+                [sys.executable, "-I", str(worker), str(memory), self._folder, *list_extensions()],
                 stdin=others.fileno(),
                 stdout=others.fileno(),
                 stderr=DEVNULL,
@@ -196,6 +196,11 @@ class QueryProcess:
 
     def open(self, order: OpenOrder, limits: QueryLimits) -> None:
         """Open the lake. Raises UnavailableError."""
+        self.begin_open(order, limits)
+        self.finish_open()
+
+    def begin_open(self, order: OpenOrder, limits: QueryLimits) -> None:
+        """Have it open the lake as soon as it has started, beside the caller. Raises UnavailableError."""
         settings = {
             "memory_limit": f"{limits.memory_bytes}B",
             "max_temp_directory_size": f"{limits.disk_bytes}B",
@@ -214,12 +219,16 @@ class QueryProcess:
             "statements": order.statements,
             "directories": [self._folder, *order.directories],
         }
+        self.send(b"O", json.dumps(message).encode())
+        self.key = order.key
+
+    def finish_open(self) -> None:
+        """Wait until the lake is open. Raises UnavailableError."""
         try:
-            self.ask(b"O", json.dumps(message).encode(), _OPEN_SECONDS)
+            self.receive(_OPEN_SECONDS)
         except InvalidRequestError as error:  # the statements are the server's own
             reason = _QUOTED_TEXT.sub('"…"', str(error))  # where DuckDB repeats the login to Postgres
             raise UnavailableError(f"DuckDB can't open the lake: {reason}") from None
-        self.key = order.key
 
     def parse(self, sql: str) -> Any:
         """Parse a statement into DuckDB's syntax tree."""

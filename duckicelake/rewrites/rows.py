@@ -109,12 +109,12 @@ class SketchedColumn:
 
 @dataclass(slots=True)
 class RewriteProcess:
-    """The process. secrets: keys for the table's folders. order: how it opens the lake; None once it has."""
+    """The process. secrets: keys for the table's folders. is_open: whether it has said that it opened the lake."""
 
     process: QueryProcess
     limits: QueryLimits
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    order: OpenOrder | None = None
+    is_open: bool = False
 
     def write_group(
         self,
@@ -200,9 +200,9 @@ class RewriteProcess:
         )
 
     def _ask(self, kind: bytes, order: Mapping[str, Any]) -> Any:
-        if self.order is not None:
-            self.process.open(self.order, self.limits)
-            self.order = None
+        if not self.is_open:
+            self.process.finish_open()
+            self.is_open = True
         message = {**order, "secrets": self.secrets}
         try:
             _, body = self.process.ask(kind, json.dumps(message).encode(), self.limits.seconds + GRACE_SECONDS)
@@ -260,8 +260,7 @@ _KEEPER: Final = ProcessKeeper()
 def open_process(services: Services, limits: QueryLimits, namespace: Namespace, name: str) -> Iterator[RewriteProcess]:
     """Have a process that reads a table for as long as the block. MissingExtraError without the extra `queries`.
 
-    A new one starts beside the block, and opens the lake when it is asked first. It is kept for the next task unless
-    the block raises.
+    A new one starts and opens the lake beside the block. It is kept for the next task unless the block raises.
     """
     order = build_open_order(services, is_restricted=False)
     threads = max(1, min(os.cpu_count() or 1, limits.memory_bytes // _THREAD_BYTES))
@@ -270,12 +269,14 @@ def open_process(services: Services, limits: QueryLimits, namespace: Namespace, 
     process = kept or QueryProcess(_WORKER)
     try:
         keys = build_secrets(services, [(namespace, name)]) if is_in_buckets(services) else {}
-        opened = RewriteProcess(process, limits, keys, order if kept is None else None)
+        if kept is None:
+            process.begin_open(order, limits)
+        opened = RewriteProcess(process, limits, keys, is_open=kept is not None)
         yield opened
     except BaseException:
         process.kill()
         raise
-    if opened.order is None:
+    if opened.is_open:
         _KEEPER.keep((order, limits), process)
     else:
         process.kill()

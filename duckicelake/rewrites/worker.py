@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import duckdb
 
-from duckicelake.query.worker import Answers, Commands, Message, ProgressReports, main
+from duckicelake.query.protocol import Answers, Commands, Message, ProgressReports, main, quote_text
 from duckicelake.rewrites.theta import ThetaSketch, hash_values
 
 _FOLDER: Final = "made"
@@ -59,7 +59,9 @@ def write_rows(
     with ProgressReports(connection, answers), use_secrets(connection, order), commands.run():
         for statement in order["before"]:
             connection.execute(statement)
-        rows = connection.execute(f"COPY ({order['query']}) TO {_quote(str(folder))} ({order['format']}, {options})")
+        rows = connection.execute(
+            f"COPY ({order['query']}) TO {quote_text(str(folder))} ({order['format']}, {options})"
+        )
         made = [[str(file), count, size, stats, keys] for file, count, size, _, stats, keys, *_ in rows.fetchall()]
         for statement in order["after"]:
             connection.execute(statement)
@@ -92,11 +94,7 @@ def find_rows(
 
 
 def _quote_all(files: list[str]) -> str:
-    return f"[{', '.join(map(_quote, files))}]"
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return f"[{', '.join(map(quote_text, files))}]"
 
 
 if __name__ == "__main__":

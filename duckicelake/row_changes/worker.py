@@ -13,16 +13,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute
 
-from duckicelake.query.worker import (
-    Answers,
-    ArrowWriter,
-    Commands,
-    JsonWriter,
-    Message,
-    ProgressReports,
-    hold_secrets,
-    main,
-)
+from duckicelake.query.protocol import Answers, Commands, Message, ProgressReports, hold_secrets, main
+from duckicelake.query.result_formats import ArrowWriter, JsonWriter
+from duckicelake.query.worker import ERRORS, HANDLERS
 
 _BATCH_ROWS: Final = 8_192
 _SNAPSHOT_PLACE: Final = 2
@@ -149,4 +142,4 @@ def answer_changes(
 
 
 if __name__ == "__main__":
-    main({b"H": answer_changes})
+    main({**HANDLERS, b"H": answer_changes}, ERRORS)

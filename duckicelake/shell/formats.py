@@ -63,7 +63,7 @@ def _format_column(column: Any) -> Sequence[str | None]:
 
 
 def _format_value(value: Any) -> str:
-    from duckicelake.query.worker import dump
+    from duckicelake.query.result_formats import dump
 
     return dump(value) if isinstance(value, dict | list | tuple | bytes | bool | str) else str(value)
 
@@ -173,7 +173,7 @@ def join_json(lines: str) -> str:
 
 def encode_rows(table: Any, name: Literal["csv", "ndjson", "arrow"]) -> bytes:
     """Encode a `pyarrow.Table` as the server's query route does."""
-    from duckicelake.query.worker import FORMATS
+    from duckicelake.query.result_formats import FORMATS
 
     writer = FORMATS["json" if name == "ndjson" else name](table.schema)
     return b"".join([*(writer.write(batch) for batch in table.to_batches()), writer.end()])

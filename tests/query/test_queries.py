@@ -27,8 +27,8 @@ from duckicelake.cli.main import app
 from duckicelake.errors import BadInputError
 from duckicelake.query import processes, service
 from duckicelake.query.processes import QueryLimits, find_extension
+from duckicelake.query.protocol import open_lake
 from duckicelake.query.queries import build_open_order
-from duckicelake.query.worker import open_lake
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.support.ducklake_11 import migrate

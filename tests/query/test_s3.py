@@ -21,9 +21,9 @@ from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.query import processes, service
 from duckicelake.query.processes import QueryLimits, find_extension
+from duckicelake.query.protocol import open_lake
 from duckicelake.query.queries import build_open_order
 from duckicelake.query.reach import build_secrets
-from duckicelake.query.worker import open_lake
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.storage.sts_vendor import S3Keys, StaticVendor

@@ -1,11 +1,15 @@
 """The process of rewrites: kept between tasks, ended after a while and after errors; what it says of its memory."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
+from subprocess import DEVNULL
 
 import duckdb
 import pytest
 
+import duckicelake
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import QueryMemoryError
 from duckicelake.maintenance.policy import parse_policy
@@ -58,10 +62,28 @@ def test_a_process_whose_task_failed_is_not_kept(services: Services) -> None:
     assert not opened.process.folder.exists()
 
 
-def test_a_task_without_a_question_opens_no_lake(services: Services) -> None:
+def test_a_task_without_a_question_keeps_no_process(services: Services) -> None:
     with open_process(services, LIMITS, ("main",), "t") as opened:
         pass
     assert not opened.process.is_alive
+
+
+def test_a_process_imports_no_library_that_it_does_not_need(services: Services) -> None:
+    with open_process(services, LIMITS, ("main",), "t") as opened:
+        opened._ask(b"F", ONE)
+        mapped = Path(f"/proc/{opened.process.pid}/maps").read_text()
+    assert "_duckdb" in mapped
+    assert not [name for name in ("pandas", "numpy", "arrow") if f"/{name}" in mapped or f"lib{name}" in mapped]
+
+
+@pytest.mark.parametrize("program", ["query/worker.py", "query/content_worker.py", "rewrites/worker.py"])
+def test_a_program_run_by_hand_removes_no_folder(tmp_path: Path, program: str) -> None:
+    kept = tmp_path / "kept"
+    kept.touch()
+    path = Path(duckicelake.__path__[0], program)
+    ended = subprocess.run([sys.executable, "-I", str(path)], cwd=tmp_path, stdin=DEVNULL, stderr=DEVNULL, check=False)
+    assert ended.returncode
+    assert kept.exists()
 
 
 def test_too_little_memory_names_the_setting(
