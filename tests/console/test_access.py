@@ -36,11 +36,29 @@ def test_axe_finds_nothing(lake: ShownLake, browser: Browser, name: str, colours
     window.context.close()
 
 
+TOO_CLOSE = """() => [...document.querySelectorAll('.card')].flatMap(card => {
+  const edge = card.getBoundingClientRect().left;
+  const texts = document.createTreeWalker(card, NodeFilter.SHOW_TEXT);
+  const found = [];
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    const { left, width } = range.getBoundingClientRect();
+    const scrolled = text.parentElement.closest('.scroll, .grid, .hidden-text, svg');
+    if (text.data.trim() && width > 0 && !scrolled && left - edge < 6) found.push(text.data.slice(0, 60));
+  }
+  return found;
+})"""
+"""Texts at the edge of their card, which has forgotten its padding."""
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_is_cut_off_on_a_narrow_screen(lake: ShownLake, browser: Browser, name: str) -> None:
+    """Nor does a text touch the edge of its card."""
     window = visit(browser)
     window.page.set_viewport_size({"width": 360, "height": 740})
     open_page(window.page, lake, PAGES[name])
     wide = "[...document.querySelectorAll('html, .page')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
     assert window.page.evaluate(wide) == 0
+    assert window.page.evaluate(TOO_CLOSE) == []
     window.context.close()

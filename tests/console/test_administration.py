@@ -15,6 +15,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from duckicelake.catalog.context.secret_keys import SecretKeys
 from duckicelake.catalog.storage_profiles import ProfileRules
 from duckicelake.catalog.warehouses import WarehouseWiring
 from duckicelake.lake.ducklake.database import open_lake_database
@@ -65,7 +66,7 @@ def governed(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactor
     server = Server(Clock(time.time()))
     with new_lake(postgres, folder) as url, closing(open_lake_database(url, pool_size=6)) as database:
         login = server.authentication(OAuthClient("root", SECRET, ("*",)), database=database)
-        wiring = WarehouseWiring(roots=(str(roots),), profiles=ProfileRules())
+        wiring = WarehouseWiring(roots=(str(roots),), profiles=ProfileRules(SecretKeys.parse("k:" + "s" * 32)))
         log = make_logger(server.log, "json")
         app = create_app(services_of(database, folder), log=log, authentication=login, wiring=wiring)
         with running(app) as uri, httpx.Client(base_url=uri) as http, closing(app.warehouses):
@@ -175,6 +176,36 @@ def test_secret_of_a_storage_profile_is_in_no_dialog(governed: GovernedServer, w
     assert read_command(page) == command
     expect(page.get_by_label("the request", exact=True)).to_contain_text('"secret-access-key":"SECRET"')
     assert "very secret" not in dialog.inner_text()
+
+
+def test_storage_profile_is_asked_for_what_its_store_has(governed: GovernedServer, window: Visit) -> None:
+    page = governed.open(window, "warehouses")
+    page.get_by_role("button", name="Create a profile").click()
+    dialog = dialog_of(page)
+    dialog.get_by_label("Name", exact=True).fill("paid")
+    dialog.get_by_label("Folder").fill("s3://bucket/lakes")
+    dialog.get_by_label("Key id").fill("AKIA")
+    dialog.get_by_label("Secret").fill("very secret")
+    dialog.locator("summary", has_text="Encryption and costs").click()
+    dialog.get_by_label("Encryption of files").select_option("kms")
+    dialog.get_by_label("ARN of the key").fill("arn:aws:kms:eu-west-1:1:key/2")
+    dialog.get_by_label("Key of the bucket").select_option("no")
+    dialog.get_by_label("The requester pays").check()
+    command = read_command(page)
+    assert "--sse kms --kms-key arn:aws:kms:eu-west-1:1:key/2 --requester-pays --no-bucket-key " in command
+    request = page.get_by_label("the request", exact=True)
+    expect(request).to_contain_text('"sse":"kms","kms-key":"arn:aws:kms:eu-west-1:1:key/2","requester-pays":true')
+    expect(request).to_contain_text('"bucket-key":false')
+    act(page, "Create")
+    row = page.get_by_role("group", name="Profiles").get_by_role("row", name=re.compile("paid"))
+    expect(row).to_contain_text("encrypted by kms")
+    expect(row).to_contain_text("requester pays")
+    page.get_by_role("button", name="Create a profile").click()
+    dialog.get_by_label("Folder").fill("gs://bucket/lakes")
+    expect(dialog.get_by_label("Service account")).to_be_visible()
+    expect(dialog.get_by_label("Encryption of files")).to_have_count(0)
+    dialog.get_by_label("Folder").fill("abfss://lake@account.dfs.core.windows.net/lakes")
+    expect(dialog.get_by_label("Account, or tenant/client")).to_be_visible()
 
 
 def test_service_account_gets_a_secret_that_is_shown_once_and_logs_in(governed: GovernedServer, window: Visit) -> None:

@@ -18,7 +18,7 @@ import { type Column, LongTable } from "../../parts/LongTable.tsx";
 import { Empty, Loaded } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { useWarehouse } from "../../shell/Frame.tsx";
-import { CreateStorageProfile } from "./CreateStorageProfile.tsx";
+import { CreateStorageProfile, findStore } from "./CreateStorageProfile.tsx";
 
 export function Warehouses() {
   const [open, setOpen] = useState<"warehouse" | "profile" | null>(null);
@@ -48,8 +48,8 @@ export function Warehouses() {
             if (all.length === 0) {
               return (
                 <Empty title="No storage profiles">
-                  A profile is an S3 server, a folder and a key. Warehouses without one have their files in the store of
-                  the server&rsquo;s settings.
+                  A profile is a folder in a store of S3, Google or Azure, and a key. Warehouses without one have their
+                  files in the store of the server&rsquo;s settings.
                 </Empty>
               );
             }
@@ -120,11 +120,24 @@ function WarehouseList() {
   );
 }
 
+const STORES = { s3: "Amazon", google: "Google", azure: "Azure" } as const;
+
+/** Whose store it is, and how it encrypts and is paid for, where the profile says so. */
+function StoreOf({ profile: { root, endpoint, region, sse, ...more } }: { profile: StorageProfile }) {
+  return (
+    <div className="tags">
+      <span className="breaks">{[endpoint ?? STORES[findStore(root)], region].filter(Boolean).join(", ")}</span>
+      {sse ? <span className="tag">encrypted by {sse}</span> : null}
+      {more["requester-pays"] ? <span className="tag">requester pays</span> : null}
+    </div>
+  );
+}
+
 function profileColumns(drop: (profile: StorageProfile) => void): readonly Column<StorageProfile>[] {
   return [
     { name: "Name", show: ({ name }) => <strong>{name}</strong> },
     { name: "Folder", show: ({ root }) => <span className="mono breaks">{root}</span> },
-    { name: "S3 server", show: ({ endpoint, region }) => endpoint ?? `Amazon${region ? `, ${region}` : ""}` },
+    { name: "Store", show: (row) => <StoreOf profile={row} /> },
     { name: "Keys for clients", show: ({ vending }) => vending ?? "as the settings choose" },
     {
       name: "Key of the server",

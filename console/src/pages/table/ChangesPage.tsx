@@ -221,11 +221,25 @@ const COLOURS = { insert: "good", update: "accent", delete: "bad" } as const;
 /** A value; of an update that changed it, the one before, too. */
 function Cell({ change: { before, after }, column }: { change: RowChange; column: string }) {
   const [was, is] = [before, after].map((row) => (row === null ? null : writeValue(row, column)));
-  if (was == null || is == null || was === is) return <>{is ?? was}</>;
+  if (was == null || is == null || was === is) return <Value text={is ?? was ?? ""} />;
   return (
     <>
-      <del className="minus">{was}</del> <ins className="plus">{is}</ins>
+      <del className="minus">
+        <Value text={was} />
+      </del>{" "}
+      <ins className="plus">
+        <Value text={is} />
+      </ins>
     </>
+  );
+}
+
+/** One line of it; all of it where one points at it. */
+function Value({ text }: { text: string }) {
+  return (
+    <span className="value" title={text}>
+      {text}
+    </span>
   );
 }
 

@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams, useSearch } from "@tanstack/react-router";
 import { SquareTerminal } from "lucide-react";
-import { type ComponentType, lazy, Suspense, useMemo } from "react";
+import { type ComponentType, lazy, Suspense, useEffect, useMemo, useRef } from "react";
 import { type Identifier, joinIdentifier, quoteSql, splitIdentifier } from "../../api/address.ts";
 import type { TableMetadata } from "../../api/iceberg.ts";
 import { statisticsQuery, tableQuery } from "../../api/queries.ts";
@@ -132,8 +132,13 @@ function Figures({ warehouse, table, metadata }: TablePageProps) {
 }
 
 function Tabs({ warehouse, table, page }: { warehouse: string; table: Identifier; page: TablePage }) {
+  const tabs = useRef<HTMLElement>(null);
+  // On a narrow screen the chosen one may be beyond the edge.
+  useEffect(() => {
+    tabs.current?.querySelector(".active")?.scrollIntoView({ inline: "nearest", block: "nearest" });
+  }, [page]);
   return (
-    <nav className="tabs" aria-label="About the table">
+    <nav className="tabs" aria-label="About the table" ref={tabs}>
       {Object.entries(PAGES).map(([key, { name }]) => (
         <Link
           key={key}
