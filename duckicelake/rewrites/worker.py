@@ -5,6 +5,7 @@ Files are written into the process's own folder, from which the server puts them
 
 import base64
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from duckicelake.rewrites.theta import ThetaSketch, hash_values
 
 _FOLDER: Final = "made"
 _LINEAGE_FIELD: Final = 2147483539
+_NICENESS: Final = 10
+"""Writers and readers of the lake go before rewrites. The worker, which commits, has no less than they have."""
 _BATCH_ROWS: Final = 32_768
 """Of rows that are sketched at once."""
 
@@ -98,4 +101,5 @@ def _quote_all(files: list[str]) -> str:
 
 
 if __name__ == "__main__":
+    os.nice(_NICENESS)
     main({b"G": find_lineage, b"W": write_rows, b"F": find_rows, b"S": count_distinct})

@@ -1,6 +1,6 @@
 """The routes of upkeep: the queue, tasks that are asked for, policies of the lake and of tables."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -36,6 +36,7 @@ from duckicelake.upkeep import policies, queue
 from duckicelake.upkeep.actions import list_kinds
 from duckicelake.upkeep.planner import request_part, request_tasks
 from duckicelake.upkeep.queue import DueTask, QueuedTask, TaskFilter
+from duckicelake.upkeep.service import wake_planner
 
 _TASKS_PATH: Final = "/pipeline/v1/upkeep"
 _TABLE_TASKS_PATH: Final = "/pipeline/v1/namespaces/{namespace}/tables/{table}/upkeep"
@@ -188,8 +189,7 @@ def request_table_upkeep(
     if request.where is None:
         return _request(services, namespace, table, request.kinds)
     _check_kinds(request.kinds)
-    found = request_part(services, namespace, table, request.kinds, request.where)
-    return RequestedTasks(tasks=tuple(map(_describe, found)))
+    return _answer_request(services, request_part(services, namespace, table, request.kinds, request.where))
 
 
 @router.get(_POLICIES_PATH)
@@ -217,7 +217,12 @@ def _request(
     services: Services, namespace: Namespace | None, table: str | None, kinds: tuple[str, ...]
 ) -> RequestedTasks:
     _check_kinds(kinds)
-    found = request_tasks(services, namespace, table, kinds)
+    return _answer_request(services, request_tasks(services, namespace, table, kinds))
+
+
+def _answer_request(services: Services, found: Sequence[DueTask]) -> RequestedTasks:
+    if found:
+        wake_planner(services)
     return RequestedTasks(tasks=tuple(map(_describe, found)))
 
 

@@ -99,6 +99,15 @@ def _take_place(settings: Settings, number: int) -> IO[str] | None:
 
 
 _PROCESSES: Final = WorkerProcesses()
+_PLANNERS: Final[set["LakePlanner"]] = set()
+"""Those of the lakes that are open."""
+
+
+def wake_planner(services: Services) -> None:
+    """Have this server look at a lake at once, as a task was asked for."""
+    for planner in [*_PLANNERS]:
+        if planner.looks_at(services):
+            planner.wake()
 
 
 class UpkeepService(FeatureService):
@@ -112,7 +121,12 @@ class UpkeepService(FeatureService):
             return
         planner = LakePlanner(settings, services, report.on_failure("upkeep", "the lake's upkeep could not be planned"))
         with _PROCESSES.hold(), run_in_thread("upkeep", planner.run):
-            yield
+            _PLANNERS.add(planner)
+            try:
+                yield
+            finally:
+                _PLANNERS.discard(planner)
+                planner.stop()
 
 
 class LakePlanner:
@@ -123,11 +137,30 @@ class LakePlanner:
         self._services = services
         self._failed = failed
         self._failures: dict[str, int] = {}
+        self._news = threading.Event()
+        self._is_stopped = False
+
+    def looks_at(self, services: Services) -> bool:
+        """Return whether it plans the lake of these services, whoever asks by them."""
+        return services.database is self._services.database
+
+    def wake(self) -> None:
+        """End the pause until the next look."""
+        self._news.set()
+
+    def stop(self) -> None:
+        """End the pause, and `run` with it."""
+        self._is_stopped = True
+        self._news.set()
 
     def run(self, ended: threading.Event) -> None:
-        """Look until the event is set."""
+        """Look until it is stopped, or the event is set."""
         pause = _LOOK_SECONDS
-        while not ended.wait(pause):
+        while True:
+            self._news.wait(pause)
+            self._news.clear()
+            if self._is_stopped or ended.is_set():
+                return
             try:
                 pause = self._look()
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone

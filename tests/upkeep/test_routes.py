@@ -1,18 +1,22 @@
 """The routes of upkeep: the queue, tasks that are asked for, policies of the lake and of tables."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import duckdb
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from duckicelake.cli.serve.hooks import TaskReporter
 from duckicelake.maintenance.policy import AUTOMATIC
 from duckicelake.server.app import create_app
-from duckicelake.upkeep import queue
+from duckicelake.settings.model import Settings
+from duckicelake.upkeep import queue, service
 from duckicelake.upkeep.planner import plan_lake
 from duckicelake.upkeep.worker import Worker
 from tests.support.client import Client, duckdb_rows, pyiceberg_rows, set_properties
+from tests.support.waits import wait_until
 from tests.upkeep.test_queue import LIMITS, insert
 
 TABLE = "/pipeline/v1/namespaces/ns/tables/t"
@@ -35,6 +39,19 @@ def test_task_that_is_asked_for_is_in_the_queue_until_a_worker_has_done_it(http:
     (task,) = http.get("/pipeline/v1/upkeep", params={"namespace": "ns", "table": "t"}).json()["tasks"]
     assert (task["state"], task["counts"]["rows in Postgres"]) == ("done", 5)
     assert http.post("/pipeline/v1/upkeep", json={"kinds": ["flush"], "namespace": ["ns"]}).json() == {"tasks": []}
+
+
+def test_task_that_is_asked_for_does_not_wait_for_the_next_look(
+    http: httpx.Client, client: Client, database_url: str, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_LOOK_SECONDS", 3600)
+    failures: list[Exception] = []
+    report = TaskReporter(lambda *_: failures.append, lambda _: failures.append, print)
+    settings = Settings(database_url=database_url, warehouse=str(warehouse), upkeep_workers=1)
+    with service.SERVICE.run_tasks(settings, client.services, report):
+        http.post(f"{TABLE}/upkeep", json={"kinds": ["flush"]}).raise_for_status()
+        wait_until(lambda: bool(http.get("/pipeline/v1/upkeep", params={"state": "done"}).json()["tasks"]))
+    assert failures == []
 
 
 def test_part_of_a_table_is_compacted_and_no_plan_makes_it_the_whole(
