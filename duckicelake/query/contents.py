@@ -230,7 +230,7 @@ class ContentUpload:
         stats = [build_copy_stats(self._leaves[leaf], facts) for leaf, facts in said.items() if leaf in self._leaves]
         return DataFile(
             content=FileContent.DATA,
-            file_path=self._upload.add("rows.parquet", path.read_bytes(), "data"),
+            file_path=self._upload.add_data_file("rows.parquet", path),
             file_format="PARQUET",
             partition=(),
             record_count=rows,

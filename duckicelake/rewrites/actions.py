@@ -39,8 +39,6 @@ from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_grou
 
 _ROUNDS: Final = 3
 """Of choosing files: others may remove some while they are rewritten, by copy-on-write."""
-_MOST_FILE_BYTES: Final = 400 * 1024 * 1024
-"""Of a written file, which is put into the store in one piece. It isn't small by the default target of 512 MB."""
 
 
 def compact(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
@@ -93,8 +91,7 @@ class _Rewrite:
         if self.task.where is not None:
             wanted = find_matching_files(self.services, version, self.task.where)
             files = [file for file in files if file.row.file_id in wanted]
-        target_size = min(self.task.target_size, _MOST_FILE_BYTES)
-        return version, choose_groups(files, self.task.policy, target_size, is_sort=self.is_sort)
+        return version, choose_groups(files, self.task.policy, self.task.target_size, is_sort=self.is_sort)
 
     def _read_files(self) -> tuple[TableVersion, list[MemberFile]]:
         """Read the live data files of main that are in the store, not rows in Postgres."""
@@ -272,14 +269,13 @@ def _add_file(upload: SnapshotUpload, table: RewrittenTable, written: NewFile) -
     own = (ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID) if table.keeps_updates else (ROW_ID_FIELD_ID,)
     for name, count in (("value_counts", rows), ("null_value_counts", 0)):
         metrics[name] = {**(metrics[name] or {}), **dict.fromkeys(own, count)}
-    data = written.path.read_bytes()
     return DataFile(
         content=FileContent.DATA,
-        file_path=upload.add("rows.parquet", data, "data"),
+        file_path=upload.add_data_file("rows.parquet", written.path),
         file_format="PARQUET",
         partition=(),
         record_count=rows,
-        file_size_in_bytes=len(data),
+        file_size_in_bytes=written.path.stat().st_size,
         **metrics,
     )
 

@@ -27,6 +27,8 @@ else:
     obstore_errors = DeferredModule("obstore.exceptions")
 
 T = TypeVar("T")
+ObjectContent: TypeAlias = "bytes | Path"
+"""Of a file to write: bytes, or a local file that has them."""
 _CHUNK_BYTES: Final = 1 << 20
 _MAX_WRITE_ROUNDS: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.25
@@ -44,6 +46,11 @@ def parse_bucket_location(location: str, scheme: str) -> tuple[str, str]:
     if not key or location.endswith("/"):
         raise InvalidRequestError(f"Invalid location {location!r}: it names no file; expected {prefix}<bucket>/<key>")
     return bucket, key
+
+
+def measure_content(content: ObjectContent) -> int:
+    """Return the bytes of a file to write."""
+    return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +125,19 @@ class BucketStore(ABC):
         self._ask(location, save)
 
     def write(self, location: str, data: bytes) -> None:
+        self._write(location, data)
+
+    def upload(self, location: str, path: Path) -> None:
+        self._write(location, path)
+
+    def _write(self, location: str, content: ObjectContent) -> None:
         with self.translate_errors(location):
             for _ in range(_MAX_WRITE_ROUNDS):
-                if self.create(location, data):
+                if self.create(location, content):
                     return
                 present = self._length(location)
                 if present is not None:
-                    check_same_length(location, present, len(data))
+                    check_same_length(location, present, measure_content(content))
                     return
         raise UnavailableError(
             f"{location} was written and deleted by other clients during each of {_MAX_WRITE_ROUNDS} attempts: "
@@ -143,17 +156,23 @@ class BucketStore(ABC):
         except AlreadyExistsError:
             self.overwrite(location, data)
 
-    def overwrite(self, location: str, data: bytes) -> None:
+    def overwrite(self, location: str, content: ObjectContent) -> None:
         """Write a file, whether or not one is there."""
-        if len(data) > self.limits.whole_bytes:
-            together = self.limits.find_part_bytes(len(data)) * _PARALLEL_PARTS
-            self._ask(location, lambda bucket, key: self._put_parts(bucket, key, data), together)
+        length = measure_content(content)
+        if self._is_in_parts(content):
+            together = self.limits.find_part_bytes(length) * _PARALLEL_PARTS
+            self._ask(location, lambda bucket, key: self._put_parts(bucket, key, content), together)
             return
-        self._ask(location, lambda bucket, key: bucket.put(key, data, use_multipart=False), len(data))
+        self._ask(location, lambda bucket, key: bucket.put(key, content, use_multipart=False), length)
 
-    def _put_parts(self, bucket: ObstoreBucket, key: str, data: bytes) -> None:
-        part_bytes = self.limits.find_part_bytes(len(data))
-        bucket.put(key, data, use_multipart=True, chunk_size=part_bytes, max_concurrency=_PARALLEL_PARTS)
+    def _is_in_parts(self, content: ObjectContent) -> bool:
+        """Return whether a file goes in parts: obstore reads one that goes as a whole into memory."""
+        limit = self.limits.part_bytes if isinstance(content, Path) else self.limits.whole_bytes
+        return measure_content(content) > limit
+
+    def _put_parts(self, bucket: ObstoreBucket, key: str, content: ObjectContent) -> None:
+        part_bytes = self.limits.find_part_bytes(measure_content(content))
+        bucket.put(key, content, use_multipart=True, chunk_size=part_bytes, max_concurrency=_PARALLEL_PARTS)
 
     def exists(self, location: str) -> bool:
         return self._size_if_there(location) is not None
@@ -205,25 +224,25 @@ class BucketStore(ABC):
     def close(self) -> None:
         return None
 
-    def create(self, location: str, data: bytes) -> bool:
+    def create(self, location: str, content: ObjectContent) -> bool:
         """Write unless a file is there; return whether it was written. Raises RequestFailedError."""
 
         def put_new(bucket: ObstoreBucket, key: str) -> bool:
             try:
-                bucket.put(key, data, mode="create", use_multipart=False)
+                bucket.put(key, content, mode="create", use_multipart=False)
             except obstore_errors.AlreadyExistsError:  # or another client is writing it
                 return False
             return True
 
-        if len(data) > self.limits.whole_bytes:  # obstore has no condition for parts
-            return self.create_after_look(location, data)
-        return self._send(location, put_new, len(data))
+        if self._is_in_parts(content):  # obstore has no condition for parts
+            return self.create_after_look(location, content)
+        return self._send(location, put_new, measure_content(content))
 
-    def create_after_look(self, location: str, data: bytes) -> bool:
+    def create_after_look(self, location: str, content: ObjectContent) -> bool:
         """Write unless a file is there, without a condition. Concurrent writers of one name write the same bytes."""
         if self._length(location) is not None:
             return False
-        self.overwrite(location, data)
+        self.overwrite(location, content)
         return True
 
     def _length(self, location: str) -> int | None:

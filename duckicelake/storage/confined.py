@@ -70,6 +70,10 @@ class ConfinedStore(StoreWrapper):
         self._confine(location)
         self.store.write(location, data)
 
+    def upload(self, location: str, path: Path) -> None:
+        self._confine(location)
+        self.store.upload(location, path)
+
     def write_all(self, files: Sequence[NewObject]) -> None:
         self._confine(*_list_locations(files))
         self.store.write_all(files)

@@ -27,6 +27,8 @@ from duckicelake.storage.threads import run_in_parallel
 
 _LOCAL_PREFIX: Final = "file://"
 _LRU_ENTRIES: Final = 4096
+_COPY_BYTES: Final = 1 << 20
+"""Of a file that is copied, in memory at a time."""
 _MAX_CACHED_CHARACTERS: Final = 4096
 """Characters of a location; no system has longer paths."""
 _MISSING_ERRNOS: Final = {ENOENT, ENOTDIR, EISDIR, ENXIO}
@@ -61,6 +63,18 @@ class LocalStore:
 
     def write(self, location: str, data: bytes) -> None:
         self.write_all([(location, data)])
+
+    def upload(self, location: str, path: Path) -> None:
+        target = self.local_path(location)
+        with _translate_errors(location), path.open("rb") as file:
+            length = os.fstat(file.fileno()).st_size
+            present = _read_length(target)
+            if present is None:
+                with _create_temporary(target.parent, file, synced=True) as temporary:
+                    _link(temporary, target)
+                present = target.stat().st_size  # possibly a concurrent writer's
+            _sync(target.parent)
+        check_same_length(location, present, length)
 
     def write_all(self, files: Sequence[NewObject]) -> None:
         """Write files in parallel, then sync each of their folders once."""
@@ -209,13 +223,17 @@ def _read_length(path: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def _create_temporary(folder: Path, data: bytes, *, synced: bool = False) -> Iterator[str]:
+def _create_temporary(folder: Path, data: bytes | BinaryIO, *, synced: bool = False) -> Iterator[str]:
     """Create a temporary file with this content. The block renames it; an exception deletes it."""
     path = f"{folder}/.tmp-{uuid4().hex}"
     descriptor = _open_new_file(path, folder)
     try:
         try:
-            _write(descriptor, data)
+            if isinstance(data, bytes):
+                _write(descriptor, data)
+            else:
+                with os.fdopen(descriptor, "wb", closefd=False) as copy:
+                    shutil.copyfileobj(data, copy, _COPY_BYTES)
             os.fchmod(descriptor, 0o644)
             if synced:
                 os.fsync(descriptor)

@@ -38,6 +38,9 @@ class MemoryStore:
         self._written.setdefault(canonicalize(location), time.time_ns() // 1_000_000)
         check_same_length(location, len(present), len(data))
 
+    def upload(self, location: str, path: Path) -> None:
+        self.write(location, path.read_bytes())
+
     def write_all(self, files: Sequence[NewObject]) -> None:
         for location, data in files:
             self.write(location, data)

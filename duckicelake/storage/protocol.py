@@ -43,6 +43,9 @@ class ObjectStore(Protocol):
 
         """
 
+    def upload(self, location: str, path: Path) -> None:
+        """Write the content of a local file as `write` does, without holding it in memory."""
+
     def write_all(self, files: Sequence[NewObject]) -> None:
         """Write files as `write` does, in parallel; after an error some may be written."""
 
@@ -130,6 +133,10 @@ class MeasuredStore(StoreWrapper):
     def write(self, location: str, data: bytes) -> None:
         with self.measure("write"):
             self.store.write(location, data)
+
+    def upload(self, location: str, path: Path) -> None:
+        with self.measure("upload"):
+            self.store.upload(location, path)
 
     def write_all(self, files: Sequence[NewObject]) -> None:
         with self.measure("write_all"):

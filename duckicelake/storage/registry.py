@@ -61,6 +61,9 @@ class SchemeStore:
     def write(self, location: str, data: bytes) -> None:
         self.find_store(location).write(location, data)
 
+    def upload(self, location: str, path: Path) -> None:
+        self.find_store(location).upload(location, path)
+
     def write_all(self, files: Sequence[NewObject]) -> None:
         for store, own in self._by_store(files):
             store.write_all(own)

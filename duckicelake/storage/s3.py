@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.extras import DeferredModule
-from duckicelake.storage.bucket_store import BucketStore, parse_bucket_location
+from duckicelake.storage.bucket_store import BucketStore, ObjectContent, parse_bucket_location
 from duckicelake.storage.connections import USER_AGENT, ConnectionLimits
 from duckicelake.storage.failed_requests import RequestFailedError
 from duckicelake.storage.protocol import StoredFile
@@ -210,15 +210,15 @@ class S3Store(BucketStore):
         for client in self._clients.values():
             client.close()
 
-    def create(self, location: str, data: bytes) -> bool:
+    def create(self, location: str, content: ObjectContent) -> bool:
         if self.knows_conditions:
             try:
-                return super().create(location, data)
+                return super().create(location, content)
             except RequestFailedError as error:
                 if error.status != _NOT_IMPLEMENTED_STATUS:
                     raise
                 self.knows_conditions = False  # by the first refusal, for good
-        return self.create_after_look(location, data)
+        return self.create_after_look(location, content)
 
     def may_repeat(self, bucket: str, failure: RequestFailedError, attempt: int) -> bool:
         """Return whether a failed request may succeed now, after a pause or in another region."""

@@ -17,6 +17,7 @@ CALLS: dict[str, Callable[[ObjectStore, str, Path], Any]] = {
     "read_end": lambda store, location, _: store.read_end(location, 4),
     "download": lambda store, location, folder: store.download(location, folder / "copy"),
     "write": lambda store, location, _: store.write(location, b"text"),
+    "upload": lambda store, location, folder: store.upload(location, folder / "landing" / "x"),
     "write_all": lambda store, location, _: store.write_all([(location, b"text")]),
     "write_derived": lambda store, location, _: store.write_derived([(location, b"other")]),
     "exists": lambda store, location, _: store.exists(location),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,18 @@ def test_large_file_is_sent_in_parts_which_are_encrypted_and_paid(bucket: Bucket
     with closing(bucket.minio.client()) as client:
         found = client.head_object(Bucket=bucket.name, Key="x")
     assert (found["ETag"].strip('"').rpartition("-")[2], found["SSEKMSKeyId"].rpartition(":")[2]) == ("3", KMS_KEY)
+
+
+def test_local_file_is_uploaded_in_parts(bucket: Bucket, store: S3Store, proxy: Proxy, tmp_path: Path) -> None:
+    for name, data, puts in (("large", DATA, 3), ("small", DATA[:MIB], 1)):
+        (tmp_path / name).write_bytes(data)
+        before = proxy.seen["PUT"]
+        store.upload(f"{bucket.uri}/{name}", tmp_path / name)
+        assert proxy.seen["PUT"] == before + puts
+        assert store.read(f"{bucket.uri}/{name}") == data
+        store.upload(f"{bucket.uri}/{name}", tmp_path / name)
+        with pytest.raises(AlreadyExistsError, match="won't be overwritten"):
+            store.write(f"{bucket.uri}/{name}", b"other")
 
 
 def test_large_file_that_is_there_stays(bucket: Bucket, store: S3Store, proxy: Proxy) -> None:

@@ -146,6 +146,19 @@ def test_write_over_same_length_changes_nothing_and_over_another_length_is_refus
     assert store.read(location) == b"first"
 
 
+def test_upload_of_a_local_file_is_a_write_of_what_it_has(store: ObjectStore, root: str, tmp_path: Path) -> None:
+    for name, content in (("a", b"first"), ("b", b""), ("c", bytes(range(256)) * 10_000)):
+        (tmp_path / "made").write_bytes(content)
+        store.upload(f"{root}/new/{name}", tmp_path / "made")
+        assert store.read(f"{root}/new/{name}") == content
+    (tmp_path / "made").write_bytes(b"other")
+    store.upload(f"{root}/new/a", tmp_path / "made")
+    assert store.read(f"{root}/new/a") == b"first"
+    with pytest.raises(AlreadyExistsError, match=r"0 bytes .* 5"):
+        store.upload(f"{root}/new/b", tmp_path / "made")
+    assert {file.location.rpartition("/")[2] for file in store.files_below(f"{root}/new")} == {"a", "b", "c"}
+
+
 def test_racing_writers_leave_one_whole_file(store: ObjectStore, root: str) -> None:
     contents = [bytes([letter]) * 100_000 for letter in b"abcdefgh"]
     with ThreadPoolExecutor(8) as pool:

@@ -71,6 +71,9 @@ class FusedStore:
         self.store.write(location, data)
         self.fuse.burn(f"after writing {Path(location).suffix}")
 
+    def upload(self, location: str, path: Path) -> None:
+        self.write(location, path.read_bytes())
+
     def write_all(self, files: Sequence[NewObject]) -> None:
         for file in files:
             self.write(*file)
@@ -166,6 +169,9 @@ class Interrupted:
         if self.acts:
             self.acts.pop()()
 
+    def upload(self, location: str, path: Path) -> None:
+        self.write(location, path.read_bytes())
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
@@ -181,6 +187,9 @@ class RefusingStore:
         if self.errors:
             raise self.errors[0]
         self.store.write(location, data)
+
+    def upload(self, location: str, path: Path) -> None:
+        self.write(location, path.read_bytes())
 
     def write_all(self, files: Sequence[NewObject]) -> None:
         for file in files:

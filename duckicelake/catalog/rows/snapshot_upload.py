@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import uuid4
 
 from duckicelake.catalog.context.services import Services
@@ -30,10 +31,20 @@ class SnapshotUpload:
 
     def add(self, name: str, data: bytes, folder: str = "metadata") -> str:
         """Write a file whose name ends so; return its path."""
-        path = f"{self.metadata.location}/{folder}/{uuid4()}-{name}"
+        path = self._name(name, folder)
         self.services.store.write(path, data)
         self.paths.append(path)
         return path
+
+    def add_data_file(self, name: str, file: Path) -> str:
+        """Write what a local file has; return the new one's path."""
+        path = self._name(name, "data")
+        self.services.store.upload(path, file)
+        self.paths.append(path)
+        return path
+
+    def _name(self, name: str, folder: str) -> str:
+        return f"{self.metadata.location}/{folder}/{uuid4()}-{name}"
 
     def add_manifest(
         self, snapshot_id: int, content: ManifestContent, spec: PartitionSpec, files: Sequence[DataFile]
