@@ -68,7 +68,9 @@ def migrate_catalog(
     rewrite: Annotated[
         bool,
         typer.Option(
-            "--rewrite", help="Copy the rows of tables in ORC or Avro to Parquet, deletes applied, without history."
+            "--rewrite",
+            help="Copy the rows of tables in ORC or Avro to Parquet, deletes applied, without history. The source's "
+            "files must lie in the server's allowed locations.",
         ),
     ] = False,
     threads: Annotated[int, typer.Option(min=1, max=32, help="Tables at a time.")] = 4,

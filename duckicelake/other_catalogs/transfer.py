@@ -32,6 +32,9 @@ WatchCopy = Callable[[str], CopyProgress]
 _FORMAT_REFUSED: Final = "(MISSING.md, file-formats)"
 """Ends the server's refusal of ORC and Avro."""
 _REWRITE_HINT: Final = "--rewrite copies its rows to Parquet"
+_PLACE_REFUSED: Final = ("ALLOWED_LOCATIONS adds places", "allowed-locations adds some")
+"""Stand in the server's refusals of files outside of the lake."""
+_PLACE_HINT: Final = "--rewrite needs this, too: the server first looks whether it can take a table as it is"
 _NEEDS_PYICEBERG: Final = "--rewrite needs PyIceberg: pip install 'duckicelake[pyiceberg]'"
 _KEPT_OUT: Final = frozenset({"location"})
 """Properties of namespaces that stay behind: new tables belong in the lake's own folders."""
@@ -123,10 +126,11 @@ def _bring_table(source: CatalogSource, lake: Lake, one: _Found, plan: Migration
         try:
             return _register(lake, one, table, plan, overwrite=overwrite)
         except PipelineError as error:
+            hint = _find_hint(error, plan)
+            if hint is not None:
+                return Outcome("table", one.called, "refused", f"{error}: {hint}")
             if _FORMAT_REFUSED not in str(error):
                 raise
-            if not plan.rewrites:
-                return Outcome("table", one.called, "refused", f"{error}: {_REWRITE_HINT}")
         if plan.is_dry_run:
             return Outcome("table", one.called, "would copy", "its rows, to Parquet")
         load = partial(source.load_table, one.namespace, one.name)
@@ -135,6 +139,13 @@ def _bring_table(source: CatalogSource, lake: Lake, one: _Found, plan: Migration
         return Outcome("table", one.called, "copied", f"files: {copied.files}, rows: {copied.rows}")
     except (PipelineError, CatalogError) as error:
         return Outcome("table", one.called, "refused", str(error))
+
+
+def _find_hint(error: PipelineError, plan: MigrationPlan) -> str | None:
+    """Return what --rewrite has to do with a refusal that stays one."""
+    if not plan.rewrites:
+        return _REWRITE_HINT if _FORMAT_REFUSED in str(error) else None
+    return _PLACE_HINT if any(advice in str(error) for advice in _PLACE_REFUSED) else None
 
 
 def _load_here(lake: Lake, one: _Found) -> Json | None:

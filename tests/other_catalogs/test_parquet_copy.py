@@ -350,6 +350,17 @@ def test_register_copies_one_table_and_says_what_is_wrong(lake: Lake, tmp_path: 
     assert lake.read(table) == [(1, "one")]
 
 
+def test_a_source_outside_of_the_allowed_locations_is_refused_by_name(lake: Lake, tmp_path: Path) -> None:
+    table = SourceTable(tmp_path, [ID, TEXT])
+    table.add_avro([{"id": 1, "text": "one"}], ID_TEXT)
+    table.commit()
+    outside = Lake(lake.running, lake.duck, tmp_path)
+    refused = outside.migrate(table, "--rewrite", code=1)
+    assert (refused["state"], "DUCKICELAKE_ALLOWED_LOCATIONS" in refused["detail"]) == ("refused", True), refused
+    assert "--rewrite needs this, too" in refused["detail"]
+    assert "--rewrite" not in outside.migrate(table, code=1)["detail"]
+
+
 def test_an_encrypted_file_is_refused_by_name(lake: Lake) -> None:
     table = SourceTable(lake.warehouse, [ID, TEXT])
     path = table.add_avro([{"id": 1, "text": "one"}], ID_TEXT)
