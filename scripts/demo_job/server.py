@@ -18,7 +18,7 @@ from urllib.request import urlopen
 from scripts.demo_job.backend import EMBEDDED, Backend, backend_of
 
 PROGRAM = str(Path(sys.executable).with_name("duckicelake"))
-START_SECONDS = 60
+START_SECONDS = 180
 STOP_SECONDS = 30
 
 
