@@ -1,7 +1,8 @@
 """Compaction by the server: the same rows and row ids on both sides, in fewer files, whatever happens beside it."""
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.lake.ducklake import maintenance
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.rewrites.actions import compact, sort
 from tests.support.row_lineage import lineage
+from tests.support.seams import Interrupted
 
 Act = Callable[[Catalog, duckdb.DuckDBPyConnection], None]
 TARGET = 128 * 1024 * 1024
@@ -75,6 +78,34 @@ def list_files(ducklake: duckdb.DuckDBPyConnection) -> int:
 def read_iceberg(catalog: Catalog) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = catalog.load_table("main.t").scan().to_arrow().to_pylist()
     return sorted(rows, key=str)
+
+
+def read_unsorted(services: Services, done: TaskOutcome) -> int:
+    """Read the bytes that count as unsorted once a sort is in the list of jobs."""
+    with services.database.transaction() as cursor:
+        cursor.execute(
+            "INSERT INTO duckicelake_job (id, kind, schema_name, table_name, principal, engine, parameters, "
+            "lease_until, ended, result, counts) VALUES (gen_random_uuid(), 'sort', 'main', 't', 'p', 'e', '{}', "
+            "clock_timestamp(), clock_timestamp(), 'done', %(counts)s::json)",
+            {"counts": json.dumps(done.counts)},
+        )
+        ((table_id, *_),) = maintenance.read_table_ids(cursor, "main", "t", 0, None)
+        ((row, _),) = maintenance.read_statistics(cursor, [table_id], {})
+    return row.unsorted_bytes
+
+
+def test_files_that_are_appended_during_a_sort_count_as_unsorted(
+    services: Services, catalog: Catalog, ducklake: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    make_table(catalog, ducklake)
+    ordered = {"maintenance.sort.order": "id"}
+    assert read_unsorted(services, run(services, tmp_path, sort, policy=ordered)) == 0
+    appended = [lambda: ducklake.execute("INSERT INTO lake.main.t SELECT range, 'late' FROM range(50)")]
+    meanwhile = replace(services, store=Interrupted(services.store, [*appended]))
+    left = read_unsorted(services, run(meanwhile, tmp_path, sort, policy=ordered))
+    sizes = ducklake.execute("SELECT data_file_size_bytes FROM ducklake_list_files('lake', 't')").fetchall()
+    assert len(sizes) == 2
+    assert (left,) in sizes
 
 
 @pytest.mark.parametrize("action", [compact, sort], ids=["compact", "sort"])

@@ -78,7 +78,11 @@ sized AS MATERIALIZED (
     FROM ruled
 ),
 sorted AS (
-    SELECT DISTINCT ON (schema_name, table_name) schema_name, table_name, (counts ->> 'ducklake-snapshot')::bigint AS upto
+    SELECT DISTINCT ON (schema_name, table_name) schema_name, table_name, (counts ->> 'ducklake-snapshot')::bigint AS upto,
+           CASE WHEN counts ->> 'ducklake-first-commit' ~ '^[0-9]{1,18}$'
+                THEN (counts ->> 'ducklake-first-commit')::bigint END AS first_commit,
+           CASE WHEN counts ->> 'ducklake-last-commit' ~ '^[0-9]{1,18}$'
+                THEN (counts ->> 'ducklake-last-commit')::bigint END AS last_commit
     FROM duckicelake_job
     WHERE kind = 'sort' AND result = 'done' AND counts ->> 'ducklake-snapshot' ~ '^[0-9]{1,18}$'
     ORDER BY schema_name, table_name, number DESC
@@ -97,7 +101,9 @@ folder AS (
     FROM ducklake_file_partition_value WHERE table_id = ANY(%(table_ids)s) GROUP BY data_file_id
 ),
 file AS MATERIALIZED (
-    SELECT f.table_id, f.file_size_bytes AS bytes, f.record_count, f.begin_snapshot > coalesce(o.upto, -1) AS is_unsorted,
+    SELECT f.table_id, f.file_size_bytes AS bytes, f.record_count,
+           f.begin_snapshot > coalesce(o.upto, -1)
+               AND (f.begin_snapshot BETWEEN o.first_commit AND o.last_commit) IS NOT TRUE AS is_unsorted,
            f.file_size_bytes < s.target * 3 / 4 AS is_small,
            coalesce(d.delete_count, 0) + coalesce(n.deletes, 0) AS deleted,
            coalesce(i.spec_id || ':' || nullif(i.partition::text, '[]'), folder.part) AS part
