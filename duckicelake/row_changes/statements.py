@@ -108,14 +108,12 @@ def write_step(step: ChangeStep, target: TargetColumns) -> str:
     Its columns are `t`, `s`, `r` (type, snapshot, row id), those of the table, and `g`, `side`: ordered by `s`, `g`,
     `side`, `r`, rows come in the same order whenever they are read, the two of an update one after the other.
     """
-    if step.table.is_rearranged:
-        return _pair_by_values(step, target)
-    if not (step.has_additions and step.has_removals):
+    if not step.table.is_rearranged and not (step.has_additions and step.has_removals):
         kind, function = ("INSERT", "insertions") if step.has_additions else ("DELETE", "deletions")
         number = "changed_at" if step.table.first < step.table.last else str(step.table.last)
         found = _write_rows(step.table, function, target)
         return f"SELECT '{kind}' AS t, {number} AS s, r AS g, 1 AS side, * FROM ({found})"
-    return _pair_by_row_id(step, target) if target.pairing == "row-id" else _pair_by_values(step, target)
+    return _pair_rows(step, target)
 
 
 def _write_rows(side: TableSide, function: str, target: TargetColumns) -> str:
@@ -153,29 +151,11 @@ def _write_state(side: TableSide, function: str) -> str:
     return f"(SELECT {ROW_ID}, {SNAPSHOT}, {names} FROM {levels} AT (VERSION => {at}) WHERE {ROW_ID} IN ({listed}))"
 
 
-def _pair_by_row_id(step: ChangeStep, target: TargetColumns) -> str:
-    """Pair rows with one row id; those that have the same values were moved."""
-    places = range(len(target.fields))
-    before, after = (_write_rows(step.table, function, target) for function in ("deletions", "insertions"))
-    is_same = " AND ".join(f"b.c{at} IS NOT DISTINCT FROM a.c{at}" for at in places)
-    joined = f"SELECT b.r AS br, a.r AS ar, {', '.join(f'b.c{at} AS b{at}, a.c{at} AS a{at}' for at in places)}"
-    joined += f" FROM ({before}) b FULL JOIN ({after}) a ON b.r = a.r"
-    joined += f" WHERE b.r IS NULL OR a.r IS NULL OR NOT ({is_same})"
-    sides = (
-        ("br", "b", "DELETE", "UPDATE_BEFORE", 0, "ar"),
-        ("ar", "a", "INSERT", "UPDATE_AFTER", 1, "br"),
-    )
-    selects = (
-        f"SELECT CASE WHEN {other} IS NULL THEN '{alone}' ELSE '{paired}' END AS t, {own} AS g, {number} AS side, "
-        f"{own} AS r, {step.table.last} AS s, {', '.join(f'{letter}{at} AS c{at}' for at in places)} "
-        f"FROM joined WHERE {own} IS NOT NULL"
-        for own, letter, alone, paired, number, other in sides
-    )
-    return f"WITH joined AS ({joined}) {' UNION ALL '.join(selects)}"
+def _pair_rows(step: ChangeStep, target: TargetColumns) -> str:
+    """Leave out rows that both sides have, then pair the others by a key, or by their row id.
 
-
-def _pair_by_values(step: ChangeStep, target: TargetColumns) -> str:
-    """Leave out rows that both sides have, then pair the others by a key, or by their row id."""
+    DuckLake lists a row that one transaction wrote and deleted on both sides, beside the one that it took the place of.
+    """
     before, after = (_write_rows(step.table, function, target) for function in ("deletions", "insertions"))
     columns = ", ".join(f"c{at}" for at in range(len(target.fields)))
     key = ", ".join(f"c{_find_place(target, name)}" for name in target.key) or "r"

@@ -37,6 +37,48 @@ def test_inlined_rows_files_deletes_and_updates(changes: Changes) -> None:
     assert ordinals == sorted(ordinals)
 
 
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_rows_that_one_transaction_writes_and_deletes_are_left_out(changes: Changes, format_version: int) -> None:
+    """DuckLake lists them on both sides: a reader kept a row that was updated and then deleted."""
+    changes.duck.execute(CREATE)
+    if format_version == 3:
+        upgrade(changes)
+    changes.duck.execute("INSERT INTO t SELECT i, 'a' FROM range(40) r(i)")
+    changes.note_state()
+    changes.duck.execute("UPDATE t SET name = 'small' WHERE id = 39")
+    changes.note_state()
+    for statement in (
+        "BEGIN",
+        "UPDATE t SET name = 'b' WHERE id < 3",
+        "UPDATE t SET name = 'c' WHERE id = 1",
+        "DELETE FROM t WHERE id IN (2, 39)",
+        "INSERT INTO t VALUES (50, 'x'), (51, 'y')",
+        "DELETE FROM t WHERE id = 51",
+        "COMMIT",
+    ):
+        changes.duck.execute(statement)
+    changes.check_replay()
+    newest = max(changes.states)
+    rows, _ = changes.read(since=newest - 1)
+    assert sorted((row["_change_type"], row["id"], row["name"]) for row in rows) == [
+        ("DELETE", 2, "a"),
+        ("DELETE", 39, "small"),
+        ("INSERT", 50, "x"),
+        ("UPDATE_AFTER", 0, "b"),
+        ("UPDATE_AFTER", 1, "c"),
+        ("UPDATE_BEFORE", 0, "a"),
+        ("UPDATE_BEFORE", 1, "a"),
+    ]
+
+
+def upgrade(changes: Changes) -> None:
+    """Make the table one of format version 3."""
+    changes.http.post(
+        "/v1/namespaces/main/tables/t",
+        json={"requirements": [], "updates": [{"action": "upgrade-format-version", "format-version": 3}]},
+    ).raise_for_status()
+
+
 @pytest.fixture
 def pyiceberg_v3() -> Iterator[None]:
     install()
@@ -53,10 +95,7 @@ def test_random_history_of_several_clients(changes: Changes, format_version: int
     duck = changes.duck
     duck.execute(CREATE)
     if format_version == 3:
-        changes.http.post(
-            "/v1/namespaces/main/tables/t",
-            json={"requirements": [], "updates": [{"action": "upgrade-format-version", "format-version": 3}]},
-        ).raise_for_status()
+        upgrade(changes)
 
     def rows_of(count: int) -> pa.Table:
         ids = [chance.randrange(200) for _ in range(count)]
