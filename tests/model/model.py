@@ -75,6 +75,9 @@ class Table:
     at DuckLake snapshots; `staged` are the rows of snapshots that wait to be picked. `row_ids` are DuckDB's of its
     rows, since these last changed, an Iceberg client wrote them again or DuckDB merged their files.
 
+    DuckDB's files of tables that are `renamed_by_registration` may lie in the folder of the old name, where the server
+    reads none, so it refuses equality deletes (MISSING.md).
+
     `rewritten` tables have statistics that DuckDB 1.5 itself gets wrong: rewriting counts the live rows only, a later
     flush widens by dead ones too, and then `min` is a dead row's.
     """
@@ -95,6 +98,7 @@ class Table:
     begins_unpartitioned: bool = True
     rewritten: bool = False
     files_without_ids: bool = False
+    renamed_by_registration: bool = False
     lacks_names: bool = False
     names_mean_one: bool = True
     names: dict[tuple[int | None, str], int] = field(default_factory=dict)

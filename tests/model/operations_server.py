@@ -103,7 +103,7 @@ def vector_manifests(made: Preparation, ids: Sequence[int]) -> list[ManifestFile
     return [*made.vectors(places), *made.without(places, vectors_only=True)]
 
 
-@SERVER.may(weight=2, when=writable_with_rows)
+@SERVER.may(weight=2, when=lambda table: writable_with_rows(table) and not table.renamed_by_registration)
 def delete_equal(lake: Lake, table: Table, random: Random) -> None:
     delete_somewhere(
         lake,
@@ -296,5 +296,6 @@ def register_again(lake: Lake, table: Table, random: Random) -> None:
     name = random.choice([table.name, *lake.free_names(table.namespace)])
     request = RegisterTableRequest(name=name, metadata_location=answer["metadata-location"])
     tables.register_table(lake.services, (table.namespace,), request)
+    table.renamed_by_registration |= name != table.name
     table.name = name
     table.versions.clear()
