@@ -30,6 +30,7 @@ from duckicelake.errors import (
     JobEndedError,
     JobHeldError,
     NoSuchTableError,
+    QueryMemoryError,
     TaskStoppedError,
     TooManyRequestsError,
     UnavailableError,
@@ -51,6 +52,7 @@ _HELD_MS: Final = 15_000
 MAX_ATTEMPTS: Final = 6
 _MAX_MESSAGE_CHARS: Final = 1000
 _CALLER: Final = Caller(Principal("duckicelake", ()), operation="upkeep")
+_MEMORY_SETTING: Final = "DUCKICELAKE_UPKEEP_MEMORY_BYTES"
 _FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PASSING: Final = (UnavailableError, ConflictError, TooManyRequestsError, CommitStateUnknownError, OSError)
 """What may be gone at the next attempt."""
@@ -278,6 +280,8 @@ def explain_end(error: Exception, claimed: ClaimedTask, quiet_until_ms: int | No
         return TaskEnd("waiting", f"{message}: it was dropped or renamed meanwhile")
     if isinstance(error, OSError) and error.errno in _FULL_DISK:
         message = f"the disk of {name_worker()} is full: {message}"
+    if isinstance(error, QueryMemoryError) and _MEMORY_SETTING not in message:
+        message = f"{message}. Raise {_MEMORY_SETTING}, of which DuckDB has half, and ask for the task again"
     if isinstance(error, CatalogError) and not isinstance(error, _PASSING):
         return TaskEnd("blocked", message)
     if not isinstance(error, (CatalogError, OSError, duckdb.Error)):

@@ -19,7 +19,7 @@ from duckicelake.catalog.maintenance import table_statistics
 from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.catalog.upkeep_tasks import TaskControl
 from duckicelake.catalog.warehouse import settle
-from duckicelake.errors import StoreDeniedError, TaskStoppedError, UnavailableError, UnsupportedError
+from duckicelake.errors import QueryMemoryError, StoreDeniedError, TaskStoppedError, UnavailableError, UnsupportedError
 from duckicelake.iceberg.rest import RenameTableRequest
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.maintenance import read_table_ids
@@ -206,6 +206,7 @@ def test_table_that_spark_has_waits_until_that_has_ended(lake: Client) -> None:
         (StoreDeniedError("the store refuses to write"), "waiting", "refuses to write"),
         (OSError(28, "No space left on device"), "waiting", "is full"),
         (UnsupportedError("columns", "variant can't be rewritten"), "blocked", "variant can't be rewritten"),
+        (QueryMemoryError("DuckDB took 512 MB"), "blocked", "Raise DUCKICELAKE_UPKEEP_MEMORY_BYTES"),
         (TaskStoppedError("the worker stops"), "queued", "the worker stops"),
         (ValueError("a bug"), "waiting", "ValueError: a bug"),
     ],
