@@ -42,13 +42,18 @@ from duckicelake.materialized_views.view_rows import MaterializedQuery, Schedule
 from duckicelake.materialized_views.views import NewView, create_view
 from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.actions import compact
+from duckicelake.rewrites.delete_files import rewrite_deletes
+from duckicelake.rewrites.statistics import compute_statistics
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
+from duckicelake.upkeep.worker import Worker, WorkerLimits
 from tests.support.client import NS, Client
 from tests.support.seams import Fuse, fused
 
 FINGERPRINT: Final = b"the request"
 NEVER: Final = 10**9
+IMPORTED_BEFORE: Final = (rewrite_deletes, compute_statistics)
+"""Actions of workers, which import them for their first task: a child would write what it compiles."""
 _VIEW_LIMITS: Final = QueryLimits(1, 256 * 1024**2, 256 * 1024**2, 60.0, 0)
 _OF_DATABASE: Final = {"before COMMIT", "after COMMIT", "after a statement"}
 _OF_FILES: Final = {"os.link", "os.remove", "os.mkdir", "os.rename"}
@@ -203,6 +208,8 @@ def _do(services: Services, work: Work) -> None:
             flush_rows(services, NS, work.name)
         case "compact":
             _compact(services, work.name)
+        case "upkeep":
+            assert Worker(WorkerLimits(256 * 2**20, 2**30, 1)).work(services)
         case "import":
             import_table(services, DeltaImport(work.body["root"], NS, work.name))
         case "sync":

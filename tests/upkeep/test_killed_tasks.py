@@ -1,0 +1,129 @@
+"""A worker is killed at each step of a task, of several kinds: nothing is lost or doubled, and the next one goes on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import duckdb
+import pytest
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.lake.ducklake import maintenance
+from duckicelake.maintenance.policy import parse_policy
+from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.upkeep import queue
+from duckicelake.upkeep.queue import DueTask, QueuedTask, TaskFilter
+from tests.catalog.commit.test_crashes import MOST_STEPS, assert_whole_catalog
+from tests.support.client import NS, Client, assert_whole, data_files, duckdb_rows, pyiceberg_rows
+from tests.support.killed_process import Ending, Work, mortal
+from tests.support.seams import fresh
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
+ROWS = "SELECT rowid, id, name FROM lake.ns.t ORDER BY ALL"
+Duck = duckdb.DuckDBPyConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of task. prepare: gives the table a reason for it. is_done: whether the reason is gone."""
+
+    prepare: Callable[[Client, Duck, int], object]
+    is_done: Callable[[Client, Duck], bool]
+    policies: Mapping[str, str] = field(default_factory=dict)
+
+
+def insert_rows(_: Client, duck: Duck, step: int) -> None:
+    duck.execute("CALL lake.set_option('data_inlining_row_limit', 1000)")
+    duck.execute(f"INSERT INTO lake.ns.t SELECT {100 * step} + range, 'n' FROM range(5)")
+    duck.execute(f"DELETE FROM lake.ns.t WHERE id = {100 * step}")
+
+
+def insert_files(_: Client, duck: Duck, step: int) -> None:
+    duck.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    for number in range(2):
+        duck.execute(f"INSERT INTO lake.ns.t SELECT {100 * step} + range * 2 + {number}, 'n' FROM range(20)")
+    duck.execute(f"DELETE FROM lake.ns.t WHERE id = {100 * step}")
+
+
+def append_rows(client: Client, _: Duck, step: int) -> None:
+    Client(fresh(client.services)).append((step, "n"))
+
+
+def has_no_rows_in_postgres(client: Client, _: Duck) -> bool:
+    with client.services.database.transaction() as cursor:
+        ((table_id, *_),) = maintenance.read_table_ids(cursor, "ns", "t", 0, None)
+        ((_, inlined),) = maintenance.read_statistics(cursor, [table_id], {})
+    return inlined.rows == 0
+
+
+def has_one_file(client: Client, _: Duck) -> bool:
+    return len(data_files(client.metadata())) == 1
+
+
+def has_one_snapshot(client: Client, _: Duck) -> bool:
+    return len(client.metadata()["snapshots"]) == 1
+
+
+KINDS = {
+    "flush": Kind(insert_rows, has_no_rows_in_postgres),
+    "compact": Kind(insert_files, has_one_file, {"maintenance.compaction.min-files": "2"}),
+    "expire": Kind(append_rows, has_one_snapshot, {"history.expire.max-snapshot-age-ms": "1"}),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_task_killed_at_any_step_happens_once_in_the_end(
+    services: Services, client: Client, ducklake: Duck, name: str
+) -> None:
+    kind = KINDS[name]
+    client.create()
+    client.append((-1, "first"))
+    with mortal(services) as server:
+        for step in range(MOST_STEPS):
+            kind.prepare(client, ducklake, step)
+            before = ducklake.execute(ROWS).fetchall()
+            enqueue(services, name, kind.policies)
+            ending = server.serve(Work("upkeep", step))
+            check_table(services, ducklake, before, ending)
+            if ending.answered and find_task(services).state == "done":
+                break
+            # an advisory lock of the last worker may have outlived it for a moment: then the next one was kept from it
+            assert find_task(services).state != "done" or ending.log[-1] == "after COMMIT", ending.log
+            end_leases(services)
+    assert ending.answered, ending.log
+    found = find_task(services)
+    assert (found.state, found.message) == ("done", None), ending.log
+    assert kind.is_done(Client(fresh(services)), ducklake)
+    assert_whole_catalog(services)
+    check_table(services, ducklake, before, ending)
+
+
+def check_table(services: Services, ducklake: Duck, rows: list[tuple[int, int, str]], ending: Ending) -> None:
+    """Check that the table has these rows, by the same ids, for DuckDB and for PyIceberg."""
+    assert ducklake.execute(ROWS).fetchall() == rows, ending.log
+    answer = Client(fresh(services)).load()
+    assert pyiceberg_rows(answer) == duckdb_rows(ducklake), ending.log
+    assert_whole(answer)
+
+
+def enqueue(services: Services, kind: str, policies: Mapping[str, str]) -> None:
+    """Ask for a task, unless a dead worker has it still: then it is taken again."""
+    task = UpkeepTask(kind, NS, "t", "a test", parse_policy(policies), 128 * 2**20)
+    with services.database.transaction() as cursor:
+        ((table_id, *_),) = maintenance.read_table_ids(cursor, "ns", "t", 0, None)
+        queue.enqueue(cursor, [DueTask(table_id, task, "", policies)], requested_by="a test")
+
+
+def find_task(services: Services) -> QueuedTask:
+    with services.database.reading() as cursor:
+        (found,) = queue.list_tasks(cursor, TaskFilter(), None)
+    return found
+
+
+def end_leases(services: Services) -> None:
+    """Let so much time go by that others may take what a dead worker had."""
+    with services.database.transaction() as cursor:
+        cursor.execute(
+            "UPDATE duckicelake_upkeep_task SET lease_until = clock_timestamp() - interval '1 second', attempts = 0, "
+            "available = clock_timestamp() WHERE state <> 'done'"
+        )
+        cursor.execute("UPDATE duckicelake_job SET lease_until = clock_timestamp() - interval '1 second'")
