@@ -19,6 +19,7 @@ from scripts.engines_job.packages import (
     has_ducklake,
     hive_jars,
     java_home,
+    kafka_connect_jars,
     kafka_jars,
     nessie_jar,
     python_home,
@@ -60,6 +61,7 @@ def fetch() -> int:
     homes: dict[str, Callable[[], Path]] = {
         "Flink": flink_jars,
         "Kafka": kafka_jars,
+        "Kafka Connect": kafka_connect_jars,
         **{f"Spark {version}": partial(spark_jars, version) for version in SPARKS},
         "Trino": trino_home,
         "Trino's Java": java_home,

@@ -42,6 +42,11 @@ def kafka_jars() -> Path:
     return _kept("kafka.xml", lambda folder: _maven("kafka.xml", "copy-dependencies", folder))
 
 
+def kafka_connect_jars() -> Path:
+    """Return the folder of the jars of Kafka Connect and Iceberg's sink."""
+    return _kept("kafka-connect.xml", lambda folder: _maven("kafka-connect.xml", "copy-dependencies", folder))
+
+
 def trino_home() -> Path:
     """The folder of Trino's server: `lib`, and of its plugins that for Iceberg."""
     [home] = _kept("trino.xml", _unpack_trino).glob("trino-server-*")

@@ -3,7 +3,7 @@
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,15 @@ def run_kafka(folder: Path) -> Iterator[str]:
             yield f"127.0.0.1:{broker}"
         finally:
             process.kill()
+
+
+def send_messages(broker: str, topic: str, messages: Sequence[bytes]) -> None:
+    """Send messages to the partitions of a topic in turn."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker, "acks": "all"})
+    for number, message in enumerate(messages):
+        producer.produce(topic, message, key=str(number).encode())
+        producer.poll(0)
+    assert producer.flush(60) == 0
 
 
 def read_topic(broker: str, topic: str) -> list[Any]:

@@ -79,7 +79,9 @@ class Ability:
 
 ABILITIES: Final[Mapping[str, Ability]] = {
     "create": Ability(
-        "make", left=(), make=_make_nothing, check=lambda lake, table: lake.columns(table) == ["id", "name"]
+        "make",
+        make=_make_nothing,
+        check=lambda lake, table: lake.columns(table) == ["id", "name"] and lake.rows(table) in ([], [EVE]),
     ),
     "read": Ability("read", answer=BASE),
     "append": Ability("append", left=(*BASE, EVE)),
@@ -117,11 +119,11 @@ ABILITIES: Final[Mapping[str, Ability]] = {
     "row_ids": Ability("row ids", answer=((1, 0), (2, 1), (3, 2)), make=_make_version_3),
     "variant": Ability("variants", answer=((7,),), make=_make_variants),
 }
-PROVEN: Final[Mapping[str, tuple[str, str]]] = {
-    "login": ("login by OAuth2", "read"),
-    "keys": ("keys from the catalog", "read"),
+PROVEN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "login": ("login by OAuth2", ("read", "append")),
+    "keys": ("keys from the catalog", ("read", "append")),
 }
-"""What another ability proves, as the lake asks for logins and the engine has no keys for its files: title, ability."""
+"""What others prove, as the lake asks for logins and the engine has no keys for its files: title, abilities."""
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Rows": ("read", "append", "delete", "update", "merge", "overwrite", "time_travel"),
     "Tables, views and access": ("create", "schema", "partitions", "refs", "views", "login", "keys"),

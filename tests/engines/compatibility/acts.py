@@ -123,6 +123,19 @@ FLINK: Final[Acts] = {
     "row_ids": Lacks("has no column of row ids"),
     "variant": Fails(("SELECT v FROM {t}",), "ariant|VARIANT|parse Iceberg table schema", "has no type for variants"),
 }
+_ONLY_WRITES = Lacks("only writes rows of messages")
+KAFKA_CONNECT: Final[Acts] = {
+    **dict.fromkeys(
+        ("read", "delete", "update", "merge", "overwrite", "time_travel", "vectors", "row_ids", "variant"), _ONLY_WRITES
+    ),
+    "create": ('{t} {{"id": 5, "name": "Eve"}}',),
+    "append": ('{t} {{"id": 5, "name": "Eve"}}',),
+    "refs": Lacks("writes to branches; makes no branches or tags"),
+    "views": Lacks("has no views"),
+    "schema": Lacks("adds columns; renames none"),
+    "partitions": Lacks("partitions tables that it makes, and changes no partitions"),
+    "version_3": ('{t} {{"id": 5, "name": "Eve"}} format-version=3',),
+}
 CLICKHOUSE: Final[Acts] = {
     **COMMON,
     "create": Lacks("makes tables with keys of one's own alone ([ClickHouse](clients.md#clickhouse))"),

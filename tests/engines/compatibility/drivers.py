@@ -12,12 +12,15 @@ from typing import Any, Final
 
 import duckdb
 from duckdb_extensions import import_extension
+from pyiceberg.catalog import Catalog
 
 from scripts.backends_job.minio import Minio
 from scripts.demo_job.backend import SECRET
+from scripts.demo_job.connect import pyiceberg_catalog
 from scripts.demo_job.server import RunningLake
 from scripts.engines_job.clickhouse import running_clickhouse
 from scripts.engines_job.flink import running_flink
+from scripts.engines_job.kafka_connect import running_kafka_connect
 from scripts.engines_job.packages import EngineError, go_program, python_home, rust_program
 from scripts.engines_job.python import running_python
 from scripts.engines_job.spark import running_spark
@@ -26,6 +29,7 @@ from tests.engines.compatibility import acts, libraries
 from tests.engines.compatibility.acts import Acts
 from tests.engines.guarded import CREDENTIAL
 from tests.support.documents import snippets
+from tests.support.kafka import run_kafka, send_messages
 
 Run = Callable[[str], Iterable[Iterable[Any]]]
 """Runs a statement, and returns its rows."""
@@ -92,6 +96,49 @@ def _run_flink(place: Place) -> Iterator[Run]:
 def _parse_flink(row: str) -> list[Any]:
     values = row.removeprefix("+I[").removesuffix("]").split(", ")
     return [int(value) if value.isdigit() else value for value in values]
+
+
+_MESSAGE: Final = {
+    "type": "struct",
+    "fields": [
+        {"field": "id", "type": "int64", "optional": True},
+        {"field": "name", "type": "string", "optional": True},
+    ],
+}
+"""Gives the columns their order: without it a table that the sink makes has them in any."""
+
+
+@contextmanager
+def _run_kafka_connect(place: Place) -> Iterator[Run]:
+    properties = dict(line.split("=", 1) for line in place.snippet("kafka_connect").splitlines())
+    store = {"iceberg.catalog.s3.endpoint": place.minio.endpoint, "iceberg.catalog.s3.path-style-access": "true"}
+    with (
+        run_kafka(place.folder) as broker,
+        running_kafka_connect(broker, place.folder) as worker,
+        pyiceberg_catalog(place.lake) as catalog,
+    ):
+
+        def run(statement: str) -> list[list[Any]]:
+            table, _, message = statement.partition(" ")
+            record, _, wanted = message.partition("} ")
+            topic = table.replace(".", "-")
+            payload = json.loads(f"{record.removesuffix('}')}}}")
+            send_messages(broker, topic, [json.dumps({"schema": _MESSAGE, "payload": payload}).encode()])
+            named = {"topics": topic, "iceberg.tables": table, "value.converter.schemas.enable": "true"}
+            name, _, value = wanted.partition("=")
+            made = {f"iceberg.tables.auto-create-props.{name}": value} if name else {}
+            worker.add(topic, {**properties, **store, **named, **made})
+            worker.wait_for(topic, lambda: _has_position(catalog, table))
+            return []
+
+        yield run
+
+
+def _has_position(catalog: Catalog, table: str) -> bool:
+    """Return whether the sink has committed to the table."""
+    snapshot = catalog.load_table(table).current_snapshot() if catalog.table_exists(table) else None
+    summary = snapshot.summary if snapshot is not None else None
+    return summary is not None and any(key.startswith("kafka.connect.") for key in summary.additional_properties)
 
 
 @contextmanager
@@ -194,6 +241,14 @@ ENGINES: Final[tuple[Engine, ...]] = (
     _spark("4.1", acts.SPARK_4),
     Engine("Trino", _pinned(f"{_JOB}/trino.xml", "<version>([0-9]{3})<"), acts.TRINO, _run_trino),
     Engine("Flink", _describe_maven("flink.xml"), acts.FLINK, _run_flink),
+    Engine(
+        "Kafka Connect",
+        _describe_maven("kafka-connect.xml"),
+        acts.KAFKA_CONNECT,
+        _run_kafka_connect,
+        "{0}.{1}",
+        "{0}.v_{1}",
+    ),
     Engine(
         "ClickHouse",
         _pinned(f"{_JOB}/requirements.lock", "chdb-core==(\\S+)"),

@@ -93,8 +93,9 @@ def _title(name: str) -> str:
 
 
 def _show(cells: Mapping[str, Any], name: str) -> str:
-    found = cells.get(PROVEN[name][1] if name in PROVEN else name)
-    return SHOWN[found["outcome"]] if found else "not run"
+    proofs = [cells[proof] for proof in (PROVEN[name][1] if name in PROVEN else (name,)) if proof in cells]
+    best = next((cell for cell in proofs if cell["outcome"] == "works"), proofs[0] if proofs else None)
+    return SHOWN[best["outcome"]] if best else "not run"
 
 
 def _render_reasons(engines: Mapping[str, Any]) -> str:
