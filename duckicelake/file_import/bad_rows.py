@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -110,12 +110,16 @@ def check_rows(
     groups: Sequence[FileGroup],
     fields: Sequence[NestedField],
     keys: tuple[str, ...] = (),
+    follow: Callable[[Sequence[FileGroup]], Iterable[FileGroup]] = iter,
 ) -> Check:
-    """Read all rows and check them. Raises BadColumnError if a required column isn't in a file."""
+    """Read all rows and check them. Raises BadColumnError if a required column isn't in a file.
+
+    follow: yields the groups, and notes how far their check is.
+    """
     rule = _find_repeats(duck, groups, fields, keys) if keys and groups else KeyRule(keys)
     bad_rows = BadRows(duck)
     good = 0
-    for group in groups:
+    for group in follow(groups):
         good += _check_group(duck, group, fields, rule, bad_rows)
     return Check(good, bad_rows.count, bad_rows, rule)
 

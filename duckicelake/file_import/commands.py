@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
@@ -14,12 +14,12 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
 from duckicelake.cli.console.command import DATA, JsonOption
-from duckicelake.cli.console.terminal import format_count, print_json, print_rows
+from duckicelake.cli.console.terminal import format_count, open_progress, print_json, print_rows
 from duckicelake.errors import BadColumnError, BadInputError, MissingRequirementError
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
-    from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadSummary, LoadWatcher
+    from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadProgress, LoadSummary, LoadWatcher
     from duckicelake.file_import.watch import WatchEvent
 
 app: Final = typer.Typer()
@@ -110,13 +110,12 @@ def load(
         memory=memory,
         threads=threads,
     )
-    watcher = _build_watcher(request, as_json=as_json, agrees=yes)
-    if dry_run:
-        plan = module.plan_load(lake, request, watcher)
-        print_json(plan) if as_json else _print_plan(plan)
-        return
-    summary = module.load_files(lake, request, watcher)
-    print_json(summary) if as_json else _print_summary(summary)
+    with _open_watcher(request, as_json=as_json, agrees=yes) as watcher:
+        done = module.plan_load(lake, request, watcher) if dry_run else module.load_files(lake, request, watcher)
+    if as_json:
+        print_json(done)
+    else:
+        _print_plan(done) if dry_run else _print_summary(done)
 
 
 def watch(
@@ -220,21 +219,53 @@ def _explain(file: dict[str, Any]) -> str:
     return file.get("error") or (f"snapshot {file['snapshot-id']}" if "snapshot-id" in file else "")
 
 
-def _build_watcher(request: FileLoad, *, as_json: bool, agrees: bool) -> LoadWatcher:
+@contextmanager
+def _open_watcher(request: FileLoad, *, as_json: bool, agrees: bool) -> Iterator[LoadWatcher]:
+    """Open what shows on standard error how far a load is: a bar on a terminal, or lines of JSON."""
+    from rich.progress import BarColumn, TaskID, TextColumn
+
     from duckicelake.file_import.load_request import LoadWatcher
 
     class TerminalWatcher(LoadWatcher):
+        _shown: tuple[str, TaskID] | None = None
+
         def say(self, text: str) -> None:
             if not as_json:
                 typer.echo(text, err=True)
 
+        def note(self, progress: LoadProgress) -> None:
+            if as_json:
+                known = {"rows": progress.done_rows, "all_rows": progress.rows} if progress.rows is not None else {}
+                counts = {"bytes": progress.done_bytes, "all_bytes": progress.bytes, **known}
+                print_json({"event": "progress", "step": progress.step, **counts}, is_error=True)
+                return
+            if self._shown is None or self._shown[0] != progress.step:
+                self._hide()
+                self._shown = progress.step, bar.add_task(progress.step, total=1.0, counts="")
+            bar.update(self._shown[1], completed=progress.share, counts=_describe_progress(progress))
+
         def agree(self, plan: LoadPlan) -> None:
             if agrees or not (plan.creates or plan.new or plan.widened):
                 return
+            self._hide()
+            bar.stop()
             what = f"{plan.table} would be created" if plan.creates else f"columns of {plan.table} would change"
             _ask(plan, what, f"Load into {request.load.target}?")
+            bar.start()
 
-    return TerminalWatcher()
+        def _hide(self) -> None:
+            if self._shown is not None:
+                bar.remove_task(self._shown[1])
+                self._shown = None
+
+    with open_progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}")) as bar:
+        yield TerminalWatcher()
+
+
+def _describe_progress(progress: LoadProgress) -> str:
+    """Describe how far a step is by bytes, and by rows once they are counted."""
+    read = f"{progress.done_bytes / 1e6:,.1f} of {progress.bytes / 1e6:,.1f} MB"
+    return read if progress.rows is None else f"{progress.done_rows:,} of {format_count(progress.rows, 'row')}, {read}"
 
 
 def _build_follower(request: FileLoad, *, agrees: bool) -> LoadWatcher:

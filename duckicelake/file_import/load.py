@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ from duckicelake.file_import.data_files import (
     translate_errors,
     write_files,
 )
-from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadSummary, LoadWatcher
+from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadProgress, LoadSummary, LoadWatcher, StepMeter
 from duckicelake.file_import.merge import MergeColumns, StagedRows, find_merge_columns, stage_merge
 from duckicelake.file_import.source_files import InputFile, check_unchanged, fetch_files, find_files
 from duckicelake.file_import.source_rows import FileGroup, find_columns, read_groups
@@ -144,6 +145,8 @@ def _open_load(request: FileLoad) -> Iterator[tuple[DuckDBPyConnection, Path]]:
             raise OutOfMemoryError(f"DuckDB ran out of {request.memory}: give --memory more") from error
         except duckdb.Error as error:
             text = " ".join(str(error).split("\n\nLINE ", 1)[0].split())[:600]
+            if "Could not write" in text:
+                raise PipelineError(f"The rows can't be written, nothing was committed: {text}") from error
             if "No space left" in text:
                 raise PipelineError(f"The disk is full, nothing was committed: {text}") from error
             raise BadSourceError(f"The files can't be read: {text}") from error
@@ -174,6 +177,7 @@ class _Load:
     ) -> None:
         self._lake, self._request, self._watcher, self._duck = lake, request, watcher, duck
         self._temporary, self._epoch, self._job = temporary, epoch, job
+        self._meter = StepMeter(duck, watcher)
         self._catalog: Catalog = open_catalog(lake)
         self._found: Sequence[InputFile] = ()
 
@@ -192,14 +196,16 @@ class _Load:
         given = None if request.schema is None else parse_schema(request.schema)
         known = {one.name.lower(): one.field_type for one in (given.fields if given is not None else here.values())}
         self._watcher.say(f"finding columns of {format_count(len(found), 'file')}")
-        shapes = [find_columns(self._duck, group, known) for group in groups]
+        followed = self._meter.follow_groups("finding columns", groups)
+        shapes = [find_columns(self._duck, group, known) for group in followed]
         come = join_columns(shapes)
         columns = choose_columns(request.load, table, come, given, is_text=kind in {"csv", "json"})
         if not columns.fields:
             raise BadSourceError(f"The files have no columns, so {target} can't be made: give --schema")
         merged = find_merge_columns(request.load, columns.fields, shapes)
         self._watcher.say("checking rows")
-        check = check_rows(self._duck, groups, columns.fields, merged.keys)
+        follow = partial(self._meter.follow_groups, "checking rows")
+        check = check_rows(self._duck, groups, columns.fields, merged.keys, follow)
         is_new = table is None
         plan = LoadPlan(
             table=str(target),
@@ -292,7 +298,10 @@ class _Load:
         placed, written = [], 0
         for number, (rows, metadata) in enumerate(staged.parts):
             # DuckDB writes into a folder without files alone
-            files = write_files(self._duck, rows, metadata, folder / str(number) if staged.replaced else folder)
+            place = folder / str(number) if staged.replaced else folder
+            size = sum(one.size for one in self._found)
+            with self._meter.measure(LoadProgress("writing rows", 0.0, size, staged.count)):
+                files = write_files(self._duck, rows, metadata, place)
             written += sum(one.rows for one in files)
             placed += place_files(files, metadata, transaction, url)
         _check_count(written, staged.count)

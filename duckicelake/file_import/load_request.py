@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 
 import duckdb
@@ -15,6 +17,12 @@ from duckicelake.file_import.source_files import FILE_FORMATS
 from duckicelake.file_import.source_rows import check_options
 from duckicelake.pipeline.destination import LoadRequest
 
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from duckicelake.file_import.source_rows import FileGroup
+
+_REPORT_SECONDS: Final = 0.5
 DEFAULT_MEMORY: Final = "700MB"
 
 
@@ -60,6 +68,31 @@ class LoadPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """How far a step of a load is.
+
+    Attributes:
+        step: what is done, as `writing rows`.
+        share: of the step, from 0 to 1.
+        bytes, rows: of all that the step reads or writes; rows are None before they are counted.
+
+    """
+
+    step: str
+    share: float
+    bytes: int
+    rows: int | None = None
+
+    @property
+    def done_bytes(self) -> int:
+        return int(self.share * self.bytes)
+
+    @property
+    def done_rows(self) -> int | None:
+        return None if self.rows is None else int(self.share * self.rows)
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSummary:
     """What came of a load, by this attempt or an earlier one of its run."""
 
@@ -81,8 +114,49 @@ class LoadWatcher:
     def say(self, text: str) -> None:
         """Say what begins now."""
 
+    def note(self, progress: LoadProgress) -> None:
+        """Note how far a step is; called from another thread, twice a second, and at the end of the step."""
+
     def agree(self, plan: LoadPlan) -> None:
         """Return if the plan may be carried out; raise otherwise."""
+
+
+class StepMeter:
+    """Notes how far the statements of a DuckDB are, step by step."""
+
+    def __init__(self, duck: DuckDBPyConnection, watcher: LoadWatcher) -> None:
+        duck.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+        self._duck, self._watcher = duck, watcher
+
+    def follow_groups(self, step: str, groups: Sequence[FileGroup]) -> Iterator[FileGroup]:
+        """Yield groups of files one after the other; each is the part of the step that it has of the bytes."""
+        size = sum(group.size for group in groups)
+        done = 0
+        for group in groups:
+            whole = max(1, size)
+            with self.measure(LoadProgress(step, done / whole, size), group.size / whole):
+                yield group
+            done += group.size
+
+    @contextmanager
+    def measure(self, begin: LoadProgress, part: float = 1.0) -> Iterator[None]:
+        """Note how far the statements of the block are. part: of the step that they do."""
+        ended = Event()
+
+        def report() -> None:
+            share = 0.0
+            while not ended.wait(_REPORT_SECONDS):
+                share = max(share, min(self._duck.query_progress() / 100, 1.0))
+                self._watcher.note(replace(begin, share=begin.share + share * part))
+
+        thread = Thread(target=report, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        self._watcher.note(replace(begin, share=min(1.0, begin.share + part)))
 
 
 def check_request(request: FileLoad) -> None:

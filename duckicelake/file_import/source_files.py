@@ -286,11 +286,30 @@ def is_unchanged(file: InputFile) -> bool:
 
 def check_whole(file: ReadableFile) -> None:
     """Raise BadSourceError for a compressed file that was cut off, of which DuckDB reads what is there."""
-    if file.compression != "gzip":
-        return
     try:
-        with gzip.open(file.path) as stream:
-            while stream.read(_CHUNK_BYTES):
-                pass
+        if file.compression == "gzip":
+            with gzip.open(file.path) as stream:
+                while stream.read(_CHUNK_BYTES):
+                    pass
+        elif file.compression == "zstd":
+            _check_whole_zstd(file.path)
     except (OSError, EOFError, zlib.error) as error:
         raise BadSourceError(f"{file.found.name} is damaged or cut off: {error}; copy it again") from error
+
+
+def _check_whole_zstd(path: Path) -> None:
+    """Raise EOFError unless a file ends with the end of a frame: zstandard's own streams don't look."""
+    zstandard = import_extra("zstandard")
+    with path.open("rb") as raw:
+        frame, is_within = zstandard.ZstdDecompressor().decompressobj(), False
+        while chunk := raw.read(_CHUNK_BYTES):
+            while chunk:
+                try:
+                    frame.decompress(chunk)
+                except zstandard.ZstdError as error:
+                    raise EOFError(str(error)) from error
+                is_within, chunk = not frame.eof, frame.unused_data
+                if frame.eof:
+                    frame = zstandard.ZstdDecompressor().decompressobj()
+    if is_within:
+        raise EOFError("it ends within a frame")

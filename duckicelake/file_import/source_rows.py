@@ -82,6 +82,11 @@ class FileGroup:
     types: Mapping[str, DuckDBPyType] = field(default_factory=dict)
     has_header: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes of the files, as they are stored."""
+        return sum(one.found.size for one in self.files)
+
     def read(self, files: Sequence[ReadableFile] | None = None) -> str:
         """Return what stands behind FROM. DuckDB's table reject_errors gets the lines that are no records."""
         chosen = self.files if files is None else files
@@ -255,6 +260,8 @@ def _group_typed(duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: 
                 f"{one.found.name} is damaged, or no {kind} file: {' '.join(str(error).split())[:300]}"
             ) from error
         _check_distinct(described.columns, one.found.name)
+        if kind == "avro":
+            _check_avro_types(one)
         types = dict(zip(described.columns, described.types, strict=True))
         keyed.append((repr({column: str(type_) for column, type_ in types.items()}), scan, types, one))
     keyed.sort(key=lambda item: (item[0], item[1], item[3].found))
@@ -266,6 +273,18 @@ def _group_typed(duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: 
         yield FileGroup(kind, tuple(item[3] for item in of_group), tuple(types), scan, text, types=types)
 
 
+def _check_avro_types(file: ReadableFile) -> None:
+    """Raise BadSourceError for types that DuckDB 1.5.5 reads as bytes."""
+    with file.path.open("rb") as stream:
+        schema = import_extra("fastavro").reader(stream).writer_schema
+    for column in schema["fields"]:
+        if b'"logicalType":"decimal"' in orjson.dumps(column):
+            raise BadSourceError(
+                f"{file.found.name}: column {column['name']} has decimals, which DuckDB reads from Avro as bytes; "
+                "write Parquet, or use duckicelake pipeline ingest"
+            )
+
+
 def _list_path(file: ReadableFile) -> str:
     return f"[{quote_text(escape_pattern(str(file.path)))}]"
 
@@ -275,7 +294,7 @@ def _build_typed_scan(duck: DuckDBPyConnection, file: ReadableFile, kind: FileFo
         return f"read_parquet({_FILES}, filename={name}, hive_partitioning=false)"
     if kind == "avro":
         load_extension(duck, "avro")
-        return f"(SELECT *, filename AS {FILE_COLUMN} FROM (SELECT * FROM read_avro({_FILES}, filename=true)))"
+        return f"read_avro({_FILES}, filename={name})"
     view = f"arrow_{abs(hash(file.path)):x}"
     duck.register(view, _open_arrow(file))
     return f"(SELECT *, {quote_text(str(file.path))} AS {FILE_COLUMN} FROM {view})"

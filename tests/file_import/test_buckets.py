@@ -27,7 +27,11 @@ def put(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
     for name, text in named.items():
         monkeypatch.setenv(name, text)
     with closing(boto3.client("s3", region_name=minio.region)) as client:
-        yield lambda key, content: client.put_object(Bucket=bucket.name, Key=key, Body=content.encode())
+
+        def put_object(key: str, content: str) -> None:
+            client.put_object(Bucket=bucket.name, Key=key, Body=content.encode())
+
+        yield put_object
 
 
 def test_patterns_and_prefixes_of_a_bucket(loads: Loads, table: str, bucket: Bucket, put: Put) -> None:

@@ -1,17 +1,22 @@
 """`duckicelake load`: files into tables of a real server, good ones and wrong ones; DuckDB reads what came of it."""
 
 import gzip
+import io
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from tests.file_import.conftest import Content, Loads
 from tests.support.commands import invoke
@@ -82,6 +87,28 @@ TYPED = pa.table(
 )
 
 
+def write_avro(codec: str, **types: Any) -> bytes:
+    """Write the rows of TYPED, with these columns."""
+    fields = [{"name": name, "type": kind} for name, kind in types.items()]
+    sink = io.BytesIO()
+    schema = fastavro.parse_schema({"type": "record", "name": "row", "fields": fields})
+    fastavro.writer(sink, schema, TYPED.to_pylist(), codec=codec)
+    return sink.getvalue()
+
+
+PLACE = {"type": "record", "name": "at", "fields": [{"name": name, "type": "double"} for name in "xy"]}
+PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+TAGS = {"type": "array", "items": "string"}
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_avro(loads: Loads, table: str, codec: str) -> None:
+    file = loads.file("a.avro", write_avro(codec, id="int", tags=TAGS, at=["null", PLACE]))
+    assert loads.run(file, "--table", table, "--yes")["rows"] == 2
+    found = loads.rows(f"FROM lake.{table} ORDER BY id")
+    assert found == [(1, ["a", "b"], {"x": 1.5, "y": 2.5}), (2, [], None)]
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -106,6 +133,9 @@ def test_files_with_types(loads: Loads, table: str, name: str, content: bytes) -
         ("semicolon.csv", "id;x\n1;a,b\n", [], [(1, "a,b")]),
         ("tabs.tsv", "id\tx\n1\ta\n", [], [(1, "a")]),
         ("packed.csv.gz", gzip.compress(b"id,x\n1,a\n"), [], [(1, "a")]),
+        ("packed.csv.zst", zstandard.compress(b"id,x\n1,a\n"), [], [(1, "a")]),
+        ("packed.json.gz", gzip.compress(b'{"id":1,"x":"a"}\n{"id":2}\n'), [], [(1, "a"), (2, None)]),
+        ("packed.ndjson.zst", zstandard.compress(b'{"id":1,"x":"a"}\n'), [], [(1, "a")]),
         ("null.csv", 'id,x\nNA,""\n1,NA\n', ["--option", "nullValue=NA"], [(1, None), (None, "")]),
         ("bare.csv", "1,a\n", ["--option", "header=false"], [(1, "a")]),
         ("lines.json", '{"id":1,"x":"a"}\n\n{"id":2}\n', [], [(1, "a"), (2, None)]),
@@ -131,6 +161,11 @@ def test_forms_of_text(
         ("empty.csv", "", [], "no columns"),
         ("empty.parquet", b"", [], "is empty"),
         ("cut.csv.gz", gzip.compress(b"id,x\n" + b"1,a\n" * 9999)[:-9], [], "cut off"),
+        ("cut.csv.zst", zstandard.compress(b"id,x\n" + b"1,abc\n" * 99_999)[:-9], [], "cut off"),
+        ("no.csv.zst", "id,x\n1,a\n", [], "damaged"),
+        ("cut.avro", write_avro("deflate", id="int")[:-20], [], "cut.avro"),
+        ("decimal.avro", write_avro("null", id="int", price=["null", PRICE]), [], "column price has decimals"),
+        ("text.avro", "id,x\n1,a\n", [], "damaged"),
         ("no.csv.gz", "id,x\n1,a\n", [], "damaged"),
         ("cut.parquet", write_parquet(TYPED)[:-20], [], "damaged"),
         ("text.parquet", "id,x\n1,a\n", [], "damaged"),
@@ -245,3 +280,36 @@ def test_bad_rows_go_to_a_file(loads: Loads, table: str) -> None:
     loads.run(file, "--table", table, "--yes", "--schema", "id int", "--bad-rows", str(bad))
     found = json.loads(bad.read_text())
     assert found == {"source": file, "line": 3, "reason": "id is no int: x", "record": "x"}
+
+
+def test_progress_counts_bytes_and_rows(loads: Loads, table: str) -> None:
+    """Each step goes from its begin to its end, on standard error; the summary stays alone on standard output."""
+    rows = "".join(f"{n},{n / 7},text {n}\n" for n in range(200_000))
+    file = loads.file("a.csv", "id,x,t\n" + rows)
+    other = loads.file("b.csv", "id,x,t,more\n1,2,c,d\n")
+    ran = invoke("load", file, other, "--table", table, "--yes", "--json", "--uri", loads.lake.uri)
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["rows"] == 200_001
+    noted = [json.loads(line) for line in ran.stderr.splitlines()]
+    size = Path(file).stat().st_size + Path(other).stat().st_size
+    for step in ("finding columns", "checking rows", "writing rows"):
+        own = [line for line in noted if line["step"] == step]
+        done = [line["bytes"] for line in own]
+        assert done == sorted(done)
+        assert (done[-1], own[-1]["all_bytes"]) == (size, size)
+    assert (noted[-1]["rows"], noted[-1]["all_rows"]) == (200_001, 200_001)
+
+
+def test_a_full_disk_is_named_and_the_next_run_loads_all(loads: Loads, table: str) -> None:
+    """No file may have more than 8 blocks here, as where the disk is full; what was written is removed."""
+    rows = "".join(f"{n},{n / 7},text {n}\n" for n in range(50_000))
+    file = loads.file("a.csv", "id,x,t\n" + rows)
+    command = ["load", file, "--table", table, "--yes", "--run-id", "full", "--uri", loads.lake.uri]
+    limited = ["bash", "-c", 'trap "" XFSZ; ulimit -f 8; exec "$@"', "-", sys.executable, "-m", "duckicelake.cli.main"]
+    ran = subprocess.run([*limited, *command], check=False, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 1, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "nothing was committed" in ran.stderr
+    assert not loads.has(table)
+    assert loads.run(*command[1:-2])["rows"] == 50_000
+    assert loads.rows(f"SELECT count(*), count(DISTINCT id) FROM lake.{table}") == [(50_000, 50_000)]

@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 import psycopg
 import pytest
 
-from duckicelake.file_import import load
+from duckicelake.file_import import bad_rows, load, source_files
 from scripts.demo_job.server import PROGRAM
 from tests.file_import.conftest import Loads
 from tests.file_import.killed_watch import STEPS
@@ -189,9 +189,9 @@ def test_killed_watch_goes_on(loads: Loads, table: str, step: str) -> None:
     assert set(list_states(loads, table).values()) == {"loaded"}
 
 
-def at_the_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+def at_the_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do something once, right before the next load commits."""
-    check, waiting = load.check_unchanged, [act]
+    check, waiting = source_files.check_unchanged, [act]
 
     def checked(files: Any) -> None:
         check(files)
@@ -225,7 +225,7 @@ def test_file_that_is_changed_while_it_is_read(loads: Loads, table: str, monkeyp
     loads.watch(folder, table, *SCHEMA)
     fill(folder, [2])
     path = folder / "f0002.csv"
-    read = load.check_rows
+    read = bad_rows.check_rows
 
     def change(*arguments: Any) -> Any:
         found = read(*arguments)
@@ -246,7 +246,7 @@ def test_table_that_is_dropped_ends_the_watch(loads: Loads, table: str, monkeypa
     fill(folder, [1])
     loads.watch(folder, table, *SCHEMA)
     fill(folder, [2, 3])
-    at_the_commit(monkeypatch, lambda: loads.duck.execute(f"DROP TABLE lake.{table}") and None)
+    at_the_commit(monkeypatch, lambda: loads.duck.execute(f"DROP TABLE lake.{table}"))
     (error,) = loads.watch(folder, table, *SCHEMA, code=2)
     assert table.partition(".")[2] in error["error"]["message"]
     assert not loads.has(table)

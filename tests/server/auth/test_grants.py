@@ -105,6 +105,7 @@ def governed(postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Governed]:
         lake.give("owner", "ownership", "namespace:sales")
         grants.set_grants(services, is_on=True)
         for rights in known:  # else each would learn of it within seconds
+            assert rights is not None
             assert rights.look().is_on
         yield lake
 

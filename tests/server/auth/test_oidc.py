@@ -67,7 +67,8 @@ class Issuer:
             "scope": "openid analysts",
         }
         said = {name: value for name, value in (said | changed).items() if value is not None}
-        return jwt.encode(said, key or KEYS[kid or "rsa"], algorithm, None if kid is None else {"kid": kid})
+        signing: Any = key or KEYS[kid or "rsa"]
+        return jwt.encode(said, signing, algorithm, None if kid is None else {"kid": kid})
 
     def answer(self, path: str) -> tuple[int, Any]:
         self.asked.append(path)
@@ -82,7 +83,7 @@ class Issuer:
 def issuing() -> Iterator[Issuer]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = issuer.answer(self.path)
+            status, body = made.answer(self.path)
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
@@ -91,10 +92,10 @@ def issuing() -> Iterator[Issuer]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        issuer = Issuer(f"http://127.0.0.1:{server.server_port}")
+        made = Issuer(f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield issuer
+        yield made
         server.shutdown()
         thread.join()
 
