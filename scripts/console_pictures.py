@@ -5,18 +5,19 @@ Each page in four screens, and the dialogs of acts. --lake empty: a new lake. --
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 import httpx
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 from playwright.sync_api import TimeoutError as BrowserTimeout
 
 from scripts.console_film import fill, open_browser
 from scripts.demo_job.server import running_lake
+from tests.console.dialogs import DIALOGS
 from tests.console.pages import PAGES
 
 _SETTLED_MS: Final = 400
@@ -25,7 +26,6 @@ _HOSTILE: Final = '<img src=x onerror="alert(1)">'
 _WORD: Final = "extraordinarily_long_name_of_what_a_department_once_called_its_orders"
 _LONG: Final = f"{_WORD}_{_WORD}"[:120]
 _RIGHT_TO_LEFT: Final = "مبيعات\u202e.txt"
-_BASE: Final = "w/duckicelake"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,51 +45,6 @@ SCREENS: Final = (
     Screen("360", 360, 740, "light"),
     Screen("360-dark", 360, 740, "dark"),
 )
-
-
-def open_menu(menu: str, act: str) -> Callable[[Page], None]:
-    """Return what opens an act's dialog from a menu."""
-
-    def open_it(page: Page) -> None:
-        page.locator("summary", has_text=menu).first.click()
-        page.get_by_role("button", name=act).first.click()
-
-    return open_it
-
-
-def make_of_result(act: str) -> Callable[[Page], None]:
-    """Return what opens the dialog that makes a thing of a query's result."""
-
-    def open_it(page: Page) -> None:
-        page.get_by_role("button", name="Run", exact=True).click()
-        open_menu("Make", act)(page)
-        page.get_by_label("Name, with its namespace").fill("sales.saved")
-        page.get_by_label("What will change").wait_for()
-
-    return open_it
-
-
-def press(name: str) -> Callable[[Page], None]:
-    """Return what presses a button."""
-    return lambda page: page.get_by_role("button", name=name).first.click()
-
-
-_SQL: Final = f"{_BASE}/sql?q=SELECT region, count(*) AS n FROM sales.orders GROUP BY ALL"
-DIALOGS: Final[dict[str, tuple[str, Callable[[Page], None]]]] = {
-    "sql result": (_SQL, press("Run")),
-    "save as": (_SQL, make_of_result("A table of the result")),
-    "materialize": (_SQL, make_of_result("A materialized view")),
-    "create table": (f"{_BASE}/tables?in=sales", open_menu("New", "Table")),
-    "restore": (f"{_BASE}/tables/sales.orders", open_menu("Change", "Restore")),
-    "upkeep act": (f"{_BASE}/upkeep", press("Do what is due")),
-    "issuer": (f"{_BASE}/issuers", press("Trust an issuer")),
-    "storage profile": (f"{_BASE}/warehouses", press("Create a profile")),
-    "warehouse act": (f"{_BASE}/warehouses", press("Create a warehouse")),
-    "grant": (f"{_BASE}/grants", press("Grant")),
-    "principal act": (f"{_BASE}/people", press("Register")),
-    "palette": (_BASE, lambda page: page.keyboard.press("/")),
-}
-"""What stands above a page after a click."""
 
 
 def fill_long(uri: str) -> None:

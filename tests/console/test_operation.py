@@ -87,7 +87,7 @@ def test_what_a_lake_does_by_itself_is_shown_and_changed(lake: ShownLake, window
     page.get_by_role("dialog").get_by_label("Sort").set_checked(True)
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
-    expect(shown).to_contain_text("sort")
+    expect(shown).to_contain_text("Sort")
     given = lake.ask("GET", "/pipeline/v1/policies")["policies"]["maintenance.automatic"]
     assert {"flush", "sort"} <= set(given.split(","))
 

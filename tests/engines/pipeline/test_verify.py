@@ -135,7 +135,7 @@ def test_verify_command_exits_with_what_it_found(spark: SparkSession, lake: Runn
         {"name": "x", "left_type": "float", "right_type": "double", "left": None, "right": None},
     ]
     same = CliRunner().invoke(app, [*command, "--leave-out", "gone", "--leave-out", "x"])
-    assert (same.exit_code, "are the same: 0 rows, 1 columns" in same.stdout) == (0, True)
+    assert (same.exit_code, "are the same: 0 rows, 1 column" in same.stdout) == (0, True)
 
 
 def test_what_cannot_be_compared_is_refused(spark: SparkSession, lake: RunningLake, namespace: str) -> None:

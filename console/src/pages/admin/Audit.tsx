@@ -5,8 +5,7 @@ import { type AuditEntry, type AuditFilter, useAudit } from "../../api/operation
 import { Card, Head } from "../../parts/Card.tsx";
 import { Code } from "../../parts/Copy.tsx";
 import { writeCommand } from "../../parts/command.ts";
-import { Dialog } from "../../parts/Dialog.tsx";
-import { Facts } from "../../parts/Facts.tsx";
+import { Details } from "../../parts/Details.tsx";
 import { CheckField, ChoiceField, TextField } from "../../parts/fields.tsx";
 import { formatKind, plural } from "../../parts/format.ts";
 import { Live } from "../../parts/live.tsx";
@@ -77,7 +76,7 @@ export function Audit() {
           }}
         </Loaded>
       </Card>
-      {shown ? <Details entry={shown} close={() => setShown(null)} /> : null}
+      {shown ? <EntryDetails entry={shown} close={() => setShown(null)} /> : null}
     </div>
   );
 }
@@ -139,36 +138,30 @@ function ResultTag({ result }: { result: string }) {
   return <span className={`tag ${kind}`}>{result}</span>;
 }
 
-function Details({ entry, close }: { entry: AuditEntry; close: () => void }) {
+function EntryDetails({ entry, close }: { entry: AuditEntry; close: () => void }) {
   const warehouse = useWarehouse();
   return (
-    <Dialog label={`Entry ${entry.id}`} className="wide" close={close}>
-      <div className="inside">
-        <h2>{formatKind(entry.operation)}</h2>
-        <Facts
-          of={[
-            ["When", <Time at={entry.at} isFull />],
-            ["Who", entry.principal],
-            ["On", <span className="mono">{entry.resource || "—"}</span>],
-            ["Result", <ResultTag result={entry.result} />],
-            ["From", <span className="mono">{entry.address}</span>],
-            ["Request", <span className="mono">{entry["request-id"]}</span>],
-            ["Snapshot", entry["snapshot-id"] ?? "—"],
-          ]}
-        />
-        {entry.detail ? <Code text={JSON.stringify(entry.detail, null, 2)} what="the details" isWrapped /> : null}
-        {entry.client ? <Code text={JSON.stringify(entry.client, null, 2)} what="the client" isWrapped /> : null}
-        <Code
-          text={writeCommand("audit", warehouse, [], { operation: entry.operation, principal: entry.principal })}
-          what="the command that lists entries like it"
-          isWrapped
-        />
-        <div className="ends">
-          <button type="button" className="button" onClick={close}>
-            Close
-          </button>
-        </div>
-      </div>
-    </Dialog>
+    <Details
+      label={`Entry ${entry.id}`}
+      title={formatKind(entry.operation)}
+      close={close}
+      of={[
+        ["When", <Time at={entry.at} isFull />],
+        ["Who", entry.principal],
+        ["On", <span className="mono">{entry.resource || "—"}</span>],
+        ["Result", <ResultTag result={entry.result} />],
+        ["From", <span className="mono">{entry.address}</span>],
+        ["Request", <span className="mono">{entry["request-id"]}</span>],
+        ["Snapshot", entry["snapshot-id"] ?? "—"],
+      ]}
+    >
+      {entry.detail ? <Code text={JSON.stringify(entry.detail, null, 2)} what="the details" isWrapped /> : null}
+      {entry.client ? <Code text={JSON.stringify(entry.client, null, 2)} what="the client" isWrapped /> : null}
+      <Code
+        text={writeCommand("audit", warehouse, [], { operation: entry.operation, principal: entry.principal })}
+        what="the command that lists entries like it"
+        isWrapped
+      />
+    </Details>
   );
 }

@@ -6,8 +6,7 @@ import { useAllPages } from "../../api/pages.ts";
 import { Card, Head } from "../../parts/Card.tsx";
 import { Code, Copy } from "../../parts/Copy.tsx";
 import { commandName, writeCommand } from "../../parts/command.ts";
-import { Dialog } from "../../parts/Dialog.tsx";
-import { Facts } from "../../parts/Facts.tsx";
+import { Details, StateTag } from "../../parts/Details.tsx";
 import { formatBytes, formatCount, formatKind, plural } from "../../parts/format.ts";
 import { TableLink } from "../../parts/links.tsx";
 import { type Column, LongTable } from "../../parts/LongTable.tsx";
@@ -186,39 +185,25 @@ function Queue() {
   );
 }
 
-function StateTag({ state }: { state: string }) {
-  const kinds: Readonly<Record<string, string>> = { done: "good", running: "accent", blocked: "bad", failed: "bad" };
-  return <span className={`tag ${kinds[state] ?? ""}`}>{state}</span>;
-}
-
 function TaskDetails({ task, close }: { task: UpkeepTask; close: () => void }) {
   return (
-    <Dialog label="The task" className="wide" close={close}>
-      <div className="inside">
-        <h2 className="breaks">
-          {formatKind(task.kind)} of {[...task.namespace, task.table].join(".")}
-        </h2>
-        <Facts
-          of={[
-            ["State", <StateTag state={task.state} />],
-            ["Why", task.why],
-            ...(task.message ? ([["Message", task.message]] as const) : []),
-            ["Asked for by", task["requested-by"] ?? "the plan"],
-            ["Attempts", formatCount(task.attempts)],
-            ["Created", <Time at={task.created} isFull />],
-            ["Not before", <Time at={task.available} isFull />],
-            ["Worker", task.worker ?? "—"],
-            ["Lease", task["lease-until"] ? <Time at={task["lease-until"]} isFull /> : "—"],
-            ...listValues(task.estimate),
-            ...listValues(task.counts),
-          ]}
-        />
-        <div className="ends">
-          <button type="button" className="button" onClick={close}>
-            Close
-          </button>
-        </div>
-      </div>
-    </Dialog>
+    <Details
+      label="The task"
+      title={`${formatKind(task.kind)} of ${[...task.namespace, task.table].join(".")}`}
+      close={close}
+      of={[
+        ["State", <StateTag state={task.state} />],
+        ["Why", task.why],
+        ...(task.message ? ([["Message", task.message]] as const) : []),
+        ["Asked for by", task["requested-by"] ?? "the plan"],
+        ["Attempts", formatCount(task.attempts)],
+        ["Created", <Time at={task.created} isFull />],
+        ["Not before", <Time at={task.available} isFull />],
+        ["Worker", task.worker ?? "—"],
+        ["Lease", task["lease-until"] ? <Time at={task["lease-until"]} isFull /> : "—"],
+        ...listValues(task.estimate),
+        ...listValues(task.counts),
+      ]}
+    />
   );
 }

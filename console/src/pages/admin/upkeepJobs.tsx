@@ -4,8 +4,7 @@ import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
 import { type Job, jobsQuery } from "../../api/operation.ts";
 import { Card } from "../../parts/Card.tsx";
-import { Dialog } from "../../parts/Dialog.tsx";
-import { Facts } from "../../parts/Facts.tsx";
+import { Details, StateTag } from "../../parts/Details.tsx";
 import { Segments } from "../../parts/fields.tsx";
 import { formatCount, formatDuration, formatKind } from "../../parts/format.ts";
 import { TableLink } from "../../parts/links.tsx";
@@ -54,7 +53,7 @@ function JobList({ result }: { result: Result }) {
       name: "Table",
       show: ({ namespace, table }) => <TableLink warehouse={warehouse} table={{ namespace, name: table }} />,
     },
-    { name: "Result", show: ({ result: text }) => <ResultTag result={text} /> },
+    { name: "Result", show: ({ result: text }) => <StateTag state={text} /> },
     { name: "Took", kind: "number", show: (job) => <Duration job={job} /> },
     { name: "Who", show: ({ principal, engine }) => <span className="breaks">{`${principal} · ${engine}`}</span> },
     {
@@ -95,39 +94,25 @@ function Duration({ job: { started, ended } }: { job: Job }) {
   return <>{formatDuration((Date.parse(ended) - Date.parse(started)) / 1000)}</>;
 }
 
-function ResultTag({ result }: { result: string }) {
-  const kinds: Readonly<Record<string, string>> = { done: "good", running: "accent", failed: "bad", lost: "bad" };
-  return <span className={`tag ${kinds[result] ?? ""}`}>{result}</span>;
-}
-
 function JobDetails({ job, close }: { job: Job; close: () => void }) {
   return (
-    <Dialog label="The job" className="wide" close={close}>
-      <div className="inside">
-        <h2>
-          {formatKind(job.kind)} of {[...job.namespace, job.table].join(".")}
-        </h2>
-        <Facts
-          of={[
-            ["Result", <ResultTag result={job.result} />],
-            ...(job.message ? ([["Message", job.message]] as const) : []),
-            ["Started", <Time at={job.started} isFull />],
-            ["Ended", job.ended ? <Time at={job.ended} isFull /> : "—"],
-            ["Lease", <Time at={job["lease-until"]} isFull />],
-            ["Who", `${job.principal}, ${job.engine}`],
-            ["Run", job["run-id"] ?? "—"],
-            ["Snapshots", job["snapshot-ids"].join(", ") || "—"],
-            ...listValues(job.parameters),
-            ...listValues(job.counts),
-          ]}
-        />
-        <div className="ends">
-          <button type="button" className="button" onClick={close}>
-            Close
-          </button>
-        </div>
-      </div>
-    </Dialog>
+    <Details
+      label="The job"
+      title={`${formatKind(job.kind)} of ${[...job.namespace, job.table].join(".")}`}
+      close={close}
+      of={[
+        ["Result", <StateTag state={job.result} />],
+        ...(job.message ? ([["Message", job.message]] as const) : []),
+        ["Started", <Time at={job.started} isFull />],
+        ["Ended", job.ended ? <Time at={job.ended} isFull /> : "—"],
+        ["Lease", <Time at={job["lease-until"]} isFull />],
+        ["Who", `${job.principal}, ${job.engine}`],
+        ["Run", job["run-id"] ?? "—"],
+        ["Snapshots", job["snapshot-ids"].join(", ") || "—"],
+        ...listValues(job.parameters),
+        ...listValues(job.counts),
+      ]}
+    />
   );
 }
 
