@@ -1,7 +1,7 @@
 // What the pages of operation ask: the audit trail, jobs, statistics of tables, what doctor finds, the API's description.
 import { infiniteQueryOptions, queryOptions, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { PAGED, PAGE_SIZE } from "./administration.ts";
-import { type Answer, ApiError, get, getDocument, send } from "./client.ts";
+import { type Answer, ApiError, get, getDocument, send, UnknownAnswerError } from "./client.ts";
 
 export type AuditEntry = Answer<"/v1/audit", "get">["entries"][number];
 export type Job = Answer<"/pipeline/v1/jobs", "get">["jobs"][number];
@@ -23,9 +23,13 @@ const MOST_NEW = 1000;
 const auditQuery = (warehouse: string, filter: AuditFilter) =>
   infiniteQueryOptions({
     queryKey: [warehouse, "audit", filter],
-    queryFn: ({ signal, pageParam }) => {
+    queryFn: async ({ signal, pageParam }) => {
       const before = pageParam === null ? {} : { before: pageParam };
-      return get("/v1/audit", { warehouse, query: { ...filter, ...before, limit: ENTRIES_EACH }, signal });
+      const query = { ...filter, ...before, limit: ENTRIES_EACH };
+      const page = await get("/v1/audit", { warehouse, query, signal });
+      // What comes next is read of the entries before the page is: an answer without them would be waited for for ever.
+      if (!Array.isArray(page.entries)) throw new UnknownAnswerError(200, null);
+      return page;
     },
     initialPageParam: null as number | null,
     getNextPageParam: ({ entries }) => (entries.length < ENTRIES_EACH ? undefined : entries[0]?.id),
