@@ -84,8 +84,10 @@ class _Rewrite:
         done = bool(self.snapshot_ids)
         if self.is_sort and done and not skipped and self.task.where is None:
             # what others append meanwhile is unsorted, so this isn't the newest snapshot
-            ends = (min(self.ducklake_ids), max(self.ducklake_ids))
-            self.counts |= {DUCKLAKE_SNAPSHOT: sorted_upto, **dict(zip(DUCKLAKE_COMMITS, ends, strict=True))}
+            self.counts[DUCKLAKE_SNAPSHOT] = sorted_upto
+            if self.ducklake_ids:  # none where nothing was left to sort in the last round
+                ends = (min(self.ducklake_ids), max(self.ducklake_ids))
+                self.counts |= dict(zip(DUCKLAKE_COMMITS, ends, strict=True))
         message = None if done else "others changed the same files each time; the next run tries again"
         return TaskOutcome("done" if done else "skipped", message, tuple(self.snapshot_ids), dict(self.counts))
 

@@ -213,7 +213,8 @@ def test_partitions_and_their_order_stay(
     outcome = run(services, tmp_path, sort, policy={"maintenance.sort.order": "zorder(id, name)"})
     assert (outcome.counts["rewritten files"], outcome.counts["added files"]) == (18, 3)
     (newest,) = ducklake.execute("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()
-    assert (outcome.counts["ducklake-snapshot"],) == newest, "later files alone are unsorted"
+    assert (outcome.counts["ducklake-last-commit"],) == newest, "later files alone are unsorted"
+    assert outcome.counts["ducklake-first-commit"] == outcome.counts["ducklake-snapshot"] + 1
     assert ducklake.execute(ROWS).fetchall() == before
     assert len(read_iceberg(catalog)) == len(before)
     assert len(list(catalog.load_table("main.t").scan("name = 'p1'").plan_files())) == 1
