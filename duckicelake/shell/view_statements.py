@@ -169,7 +169,14 @@ class _Views:
         ends = {"source": other, "destination": self.statement.name}
         namespace = list(self.statement.namespace)
         body = {end: {"namespace": namespace, "name": name} for end, name in ends.items()}
-        self.lake.client.change("POST", self.lake.client.iceberg("tables", "rename"), body)
+        try:
+            self.lake.client.change("POST", self.lake.client.iceberg("tables", "rename"), body)
+        except PipelineError as error:
+            old, new = self.statement.full_name, format_name(self.statement.namespace, other)
+            raise PipelineError(
+                f"The old {old} is dropped, and the new one is still called {new}: free the name, then run "
+                f"duckicelake rename table {new} {old}. {error}"
+            ) from error
         return _describe(made, f"replaced {self.statement.full_name}")
 
     def refresh(self) -> Any:

@@ -3,15 +3,16 @@
 import json
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import duckicelake
-from duckicelake.errors import BadInputError
+from duckicelake.errors import BadInputError, PipelineError
 from duckicelake.rest.connection import Connection
 from duckicelake.shell.completion import KnownNames, complete
 from duckicelake.shell.session import RestSession
-from duckicelake.shell.view_statements import ViewStatement, parse_view_statement
+from duckicelake.shell.view_statements import ViewStatement, parse_view_statement, run_view_statement
 from tests.client.conftest import LiveLake, live, shared_lake
 from tests.shell.conftest import run_shell
 
@@ -116,6 +117,31 @@ def test_a_view_is_created_refreshed_replaced_and_dropped(live: LiveLake, space:
 
 def list_tables(live: LiveLake, space: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in run(live, f"\\dt {space}").splitlines()]
+
+
+def test_a_name_that_another_takes_in_the_middle_is_no_loss(
+    live: LiveLake, space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new view has its own name until the rename; the error says it, and the command that goes on."""
+    view = f"{space}.v"
+    run(live, f"CREATE MATERIALIZED VIEW {view} AS SELECT 1 AS n")
+    statement = parse_view_statement(f"CREATE OR REPLACE MATERIALIZED VIEW {view} AS SELECT 7 AS n")
+    assert statement is not None
+    with duckicelake.connect(live.served.uri) as lake, duckicelake.connect(live.served.uri) as other:
+        client_type = type(lake.client)
+        change = client_type.change
+
+        def change_late(client: Any, method: str, path: str, *given: Any, **named: Any) -> Any:
+            if client is lake.client and path.endswith("tables/rename"):
+                other.create_table(view, "id long")
+            return change(client, method, path, *given, **named)
+
+        monkeypatch.setattr(client_type, "change", change_late)
+        with pytest.raises(PipelineError, match=f"The old {view} is dropped") as caught:
+            run_view_statement(lake, statement)
+        new, old = str(caught.value).split("rename table ")[1].split(". ")[0].split()
+        assert old == view
+    assert '{"n": 7}' in run(live, f"FROM {new}")
 
 
 def test_a_replacement_that_fails_leaves_the_old_view(live: LiveLake, space: str) -> None:
