@@ -500,7 +500,7 @@ def test_each_part_of_the_services_is_shared_on_purpose_or_the_warehouses_own(si
     """A new field of Services that remembers anything must be made anew for each warehouse, or be named here."""
     row = create_warehouse(site.services, site.wiring, NewWarehouse("west"))
     wiring = replace(site.wiring, build_access=lambda _: StorageAccess(), open_reads=ReadObserver)
-    first = replace(site.services, rights=RightsCache.of_first(site.services.database))
+    first = replace(site.services, trino_catalog="lake", rights=RightsCache.of_first(site.services.database))
     own = open_warehouse(first, wiring, row)
     kept = {field.name for field in fields(Services) if getattr(own, field.name) is getattr(first, field.name)}
     assert kept == SHARED_FIELDS
