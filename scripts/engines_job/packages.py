@@ -47,6 +47,13 @@ def kafka_connect_jars() -> Path:
     return _kept("kafka-connect.xml", lambda folder: _maven("kafka-connect.xml", "copy-dependencies", folder))
 
 
+def keycloak_home() -> Path:
+    """Return the folder of Keycloak's server. It writes into its folder, so it runs on a copy."""
+    kept = _kept("keycloak.xml", lambda folder: _maven("keycloak.xml", "unpack-dependencies", folder))
+    [home] = kept.glob("keycloak-*")
+    return home
+
+
 def trino_home() -> Path:
     """The folder of Trino's server: `lib`, and of its plugins that for Iceberg."""
     [home] = _kept("trino.xml", _unpack_trino).glob("trino-server-*")
