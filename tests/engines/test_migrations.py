@@ -1,25 +1,21 @@
 """Catalogs that Java writes come into a lake: a Hadoop catalog of Spark's, and Iceberg's own REST server."""
 
 import json
-import os
-import signal
-import socket
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 from pyspark.sql import SparkSession
 
+from scripts.bench_job.servers import running_java
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
 from scripts.demo_job.server import RunningLake, running_lake
-from scripts.rck_job.kit import is_there, kit_folder
+from scripts.rck_job.kit import is_there
 from tests.engines.engines import sorted_rows
 from tests.support.commands import invoke
-from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.more_engines]
 MERGES = (
@@ -46,7 +42,7 @@ def fill(spark: SparkSession, catalog: str) -> None:
     """Make a partitioned table with history, deletes beside its files, a branch and a changed column."""
     name = f"{catalog}.sales.eu.orders"
     for statement in (
-        f"CREATE NAMESPACE {catalog}.sales",
+        f"CREATE NAMESPACE {catalog}.sales COMMENT 'what they sold'",
         f"CREATE NAMESPACE {catalog}.sales.eu",
         f"CREATE TABLE {name} (id BIGINT, day DATE, amount INT) USING iceberg PARTITIONED BY (months(day)) {MERGES}",
         f"INSERT INTO {name} SELECT id, date_add(DATE'2026-01-01', CAST(id AS INT)), 1 FROM range(100)",
@@ -81,59 +77,78 @@ def test_a_hadoop_catalog_comes_with_its_history(spark: SparkSession, target: Ru
     assert_both_read(target)
 
 
-@contextmanager
-def serving_reference(folder: Path) -> Iterator[str]:
-    """Run Iceberg's own REST server, over a JDBC catalog in SQLite and local files."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "REFERENCE_DIR": str(folder), "REFERENCE_HEAP": "256m"}
-    folder.mkdir()
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(kit_folder() / "start-reference.sh"), str(port)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        uri = f"http://127.0.0.1:{port}"
-        wait_until(lambda: _answers(uri), 240)
+@pytest.fixture
+def reference(spark: SparkSession, folder: Path) -> Iterator[str]:
+    """Iceberg's own REST server, over a JDBC catalog in SQLite; to Spark, the catalog `reference<port>`."""
+    if not is_there():
+        pytest.skip("Iceberg's kit isn't here: RCK_KIT names its folder")
+    with running_java({"CATALOG_WAREHOUSE": f"file://{folder}/reference", "REFERENCE_HEAP": "256m"}) as uri:
+        add_catalog(spark, uri)
         yield uri
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
 
 
-def _answers(uri: str) -> bool:
-    try:
-        return httpx.get(f"{uri}/v1/config", timeout=5).status_code == 200
-    except httpx.TransportError:
-        return False
+def add_catalog(spark: SparkSession, uri: str) -> str:
+    """Name a REST catalog to Spark, which keeps the URI of each name that it has met."""
+    name = f"reference{uri.rpartition(':')[2]}"
+    settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": uri, ".cache-enabled": "false"}
+    for setting, value in settings.items():
+        spark.conf.set(f"spark.sql.catalog.{name}{setting}", value)
+    return name
 
 
-@pytest.mark.skipif(not is_there(), reason="Iceberg's kit isn't here")
+def make_view(spark: SparkSession, catalog: str, sql: str) -> None:
+    before = spark.catalog.currentCatalog()
+    spark.catalog.setCurrentCatalog(catalog)
+    spark.sql(sql)
+    spark.catalog.setCurrentCatalog(before)
+
+
 @pytest.mark.usefixtures("lake_in_a_folder")
-def test_icebergs_own_server_is_a_source(spark: SparkSession, target: RunningLake, folder: Path) -> None:
-    with serving_reference(folder / "reference") as uri:
-        spark.conf.set("spark.sql.catalog.reference", "org.apache.iceberg.spark.SparkCatalog")
-        spark.conf.set("spark.sql.catalog.reference.type", "rest")
-        spark.conf.set("spark.sql.catalog.reference.uri", uri)
-        fill(spark, "reference")
-        before = spark.catalog.currentCatalog()
-        spark.catalog.setCurrentCatalog("reference")
-        spark.sql("CREATE VIEW sales.eu.june AS SELECT id FROM sales.eu.orders WHERE id < 10")
-        spark.catalog.setCurrentCatalog(before)
-        found = migrate(target, "rest", uri=uri)
+def test_icebergs_own_server_is_a_source(spark: SparkSession, target: RunningLake, reference: str) -> None:
+    catalog = add_catalog(spark, reference)
+    fill(spark, catalog)
+    make_view(spark, catalog, "CREATE VIEW sales.eu.june AS SELECT id FROM sales.eu.orders WHERE id < 10")
+    found = migrate(target, "rest", uri=reference)
     assert found == {
         "sales": ("created", ""),
         "sales.eu": ("created", ""),
         "sales.eu.orders": ("created", "85 rows"),
         "sales.eu.june": ("created", ""),
     }
+    with pyiceberg_catalog(target) as ours:
+        assert ours.load_namespace_properties("sales")["comment"] == "what they sold"
     assert_both_read(target)
+
+
+@pytest.mark.usefixtures("lake_in_a_folder")
+def test_icebergs_own_server_is_a_target(spark: SparkSession, target: RunningLake, reference: str) -> None:
+    ours, theirs = add_catalog(spark, target.uri), add_catalog(spark, reference)
+    fill(spark, ours)
+    make_view(spark, ours, "CREATE VIEW sales.eu.june AS SELECT id FROM sales.eu.orders WHERE id < 10")
+    with duckdb_lake(target) as duck:
+        duck.execute('DELETE FROM lake."sales.eu".orders WHERE id < 5')
+    rows = [row.id for row in spark.sql(f"SELECT id FROM {ours}.sales.eu.orders ORDER BY id").collect()]
+    ran = invoke("unregister", "--uri", target.uri, "--namespace", "sales", "--json")
+    assert ran.exit_code == 0, ran.output
+    went = {line["name"]: line for line in map(json.loads, ran.stdout.splitlines())}
+    assert {name: line["state"] for name, line in went.items()} == {
+        "sales.eu.orders": "given up",
+        "sales.eu.june": "there",
+    }
+    with RestCatalog("reference", uri=reference) as catalog:
+        catalog.create_namespace("sales")
+        catalog.create_namespace("sales.eu")
+        catalog.register_table("sales.eu.orders", went["sales.eu.orders"]["detail"])
+    body = {"name": "june", "metadata-location": went["sales.eu.june"]["detail"]}
+    httpx.post(f"{reference}/v1/namespaces/sales.eu/register-view", json=body).raise_for_status()
+    orders = f"{theirs}.sales.eu.orders"
+    assert [row.id for row in spark.sql(f"SELECT id FROM {orders} ORDER BY id").collect()] == rows
+    assert spark.sql(f"SELECT count(*) AS n FROM {orders} VERSION AS OF 'first'").collect()[0].n == 100
+    assert [row.id for row in spark.sql(f"FROM {theirs}.sales.eu.june ORDER BY id").collect()] == [5, 6, 8, 9]
+    spark.sql(f"DELETE FROM {orders} WHERE id < 50")
+    spark.sql(f"INSERT INTO {orders} VALUES (1, DATE'2026-01-01', 7)")
+    left = [1, *(number for number in rows if number >= 50)]
+    assert [row.id for row in spark.sql(f"SELECT id FROM {orders} ORDER BY id").collect()] == left
 
 
 @pytest.mark.usefixtures("lake_in_a_folder")

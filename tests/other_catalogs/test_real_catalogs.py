@@ -1,10 +1,11 @@
-"""Tables come from other products' catalogs: a Nessie, a Hive Metastore, and moto in place of AWS Glue."""
+"""Tables come from other products' catalogs: Iceberg's own server, Nessie, a Hive Metastore, moto as AWS Glue."""
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 from urllib.request import Request, urlopen
 from uuid import uuid4
@@ -18,11 +19,15 @@ from pyiceberg.table import Table
 
 from scripts.backends_job.minio import Minio, create_bucket
 from scripts.backends_job.servers import HOST
-from scripts.demo_job.server import RunningLake, running_lake
+from scripts.bench_job.servers import running_java
+from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
+from scripts.demo_job.server import PROGRAM, RunningLake, running_lake
 from scripts.engines_job.catalogs import GlueServer, HiveServer, NessieServer, running_catalog
 from scripts.engines_job.packages import catalogs_home
+from scripts.rck_job.kit import is_there
 from tests.engines.conftest import new_folder
 from tests.support.commands import invoke
+from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.timeout(600)]
 ROWS = pa.table({"id": pa.array(range(10), pa.int64()), "region": ["eu", "us"] * 5})
@@ -232,3 +237,67 @@ def test_tables_of_glue_come(lake: RunningLake, folder: Path) -> None:
         glue = Migration(lake, "glue", options)
         assert glue.run("--count-rows") == {"glued": ("created", ""), "glued.orders": ("created", "7 rows")}
         assert set(glue.run().values()) == {("there", "")}
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> Iterator[str]:
+    """Iceberg's own REST server, over a JDBC catalog in SQLite, with its files where the lake may register them."""
+    if not is_there():
+        pytest.skip("Iceberg's kit isn't here: RCK_KIT names its folder")
+    place = f"file://{folder}/theirs/reference"
+    with running_java({"CATALOG_WAREHOUSE": place, "REFERENCE_HEAP": "256m", "JAVA_HOME": ""}) as uri:
+        yield uri
+
+
+def test_a_migration_from_icebergs_own_server_that_is_killed_goes_on(lake: RunningLake, reference: str) -> None:
+    names = [f"bought.t{number:02}" for number in range(15)]
+    with RestCatalog("reference", uri=reference) as theirs, pyiceberg_catalog(lake) as ours:
+        theirs.create_namespace("bought", {"comment": "what they bought"})
+        for name in names:
+            fill(theirs, name)
+        options = ("--from", "rest", f"--option=uri={reference}", "--uri", lake.uri, "--threads", "1")
+        with Popen([PROGRAM, "migrate-catalog", *options]) as running:
+            wait_until(lambda: ours.table_exists(names[0]))
+            running.kill()
+        kept = [name for name in names if ours.table_exists(name)]
+        assert len(kept) < len(names)
+        found = Migration(lake, "rest", {"uri": reference}).run("--namespace", "bought", "--count-rows")
+        assert found.pop("bought") == ("there", "")
+        assert found == {name: ("there" if name in kept else "created", "7 rows") for name in names}
+        assert ours.load_namespace_properties("bought")["comment"] == "what they bought"
+        theirs.load_table(names[0]).append(ROWS)
+        updated = Migration(lake, "rest", {"uri": reference}).run("--namespace", "bought", "--update", "--count-rows")
+        assert updated[names[0]] == ("updated", "17 rows")
+
+
+def test_tables_that_leave_for_icebergs_own_server_all_arrive_though_the_command_is_killed(
+    lake: RunningLake, reference: str
+) -> None:
+    names = [f"left.t{number:02}" for number in range(15)]
+    with duckdb_lake(lake) as duck:
+        duck.execute("CREATE SCHEMA lake.left")
+        for name in names:
+            duck.execute(f"CREATE TABLE lake.{name} AS SELECT range AS id FROM range(5000)")
+            duck.execute(f"DELETE FROM lake.{name} WHERE id % 5 = 0")
+            duck.execute(f"INSERT INTO lake.{name} VALUES (7000)")
+    leave = ("unregister", "--uri", lake.uri, "--namespace", "left")
+    with pyiceberg_catalog(lake) as ours, Popen([PROGRAM, *leave], stdout=PIPE) as running:
+        wait_until(lambda: not ours.table_exists(names[0]))
+        running.kill()
+        left = [name for name in names if ours.table_exists(name)]
+    again = invoke(*leave, "--json")
+    went = [json.loads(line)["name"] for line in again.stdout.splitlines()]
+    assert went in (left, left[1:]), again.output  # the server may still have done what the killed command asked for
+    assert 0 < len(left) < len(names)
+
+    def list_given_up() -> dict[str, str]:
+        lines = invoke(*leave, "--given-up", "--json").stdout.splitlines()
+        return {line["name"]: line["detail"] for line in map(json.loads, lines)}
+
+    wait_until(lambda: list_given_up().keys() == set(names))
+    with RestCatalog("reference", uri=reference) as theirs:
+        theirs.create_namespace("left")
+        for name, location in list_given_up().items():
+            theirs.register_table(name, location).append(pa.table({"id": pa.array([9000], pa.int64())}))
+            ids = theirs.load_table(name).scan().to_arrow()["id"].to_pylist()
+            assert sorted(ids) == [*(number for number in range(5000) if number % 5), 7000, 9000]
