@@ -10,7 +10,7 @@ from duckicelake.catalog.flush import flush_unless_busy
 from duckicelake.catalog.lake_files import list_lake_files
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.upkeep_tasks import TaskAction, TaskControl, UpkeepSource
-from duckicelake.errors import ConflictError
+from duckicelake.errors import InvalidRequestError
 from duckicelake.features.registry import load_entry_point, load_hooks
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.storage.policy import canonicalize
@@ -22,6 +22,7 @@ ACTIONS: Final[dict[str, str]] = {
     "remove-orphans": "duckicelake.upkeep.actions:remove_orphans",
 }
 """By kind, as `module:attribute`: imported when the first task of the kind is taken."""
+_ADOPT: Final = ". If the warehouse is this lake's alone, run `duckicelake adopt`, and ask for the task again"
 
 
 @cache
@@ -77,7 +78,7 @@ def remove_orphans(services: Services, task: UpkeepTask, control: TaskControl) -
     standing = warehouse.look(services)
     reason = standing.refusal or standing.doubt
     if reason is not None:
-        raise ConflictError(f"Nothing was deleted: {reason}")
+        raise InvalidRequestError(f"Nothing was deleted: {reason}{'' if standing.refusal else _ADOPT}")
     location = canonicalize(load_current_table(services, task.namespace, task.table).metadata.location)
     before_ms = _read_now_ms(services) - task.policy.orphan_age
     found = []
