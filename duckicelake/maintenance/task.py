@@ -12,9 +12,9 @@ _FILE_BYTES: Final = 4 * 1024 * 1024
 
 
 DUCKLAKE_SNAPSHOT: Final = "ducklake-snapshot"
-"""Among the counts of a sort: DuckLake's snapshot of which all was sorted, so that later files alone are unsorted."""
-DUCKLAKE_COMMITS: Final = ("ducklake-first-commit", "ducklake-last-commit")
-"""Among the counts of a worker's sort: the snapshots of its commits, whose files are sorted though they are later."""
+"""Among the counts of a sort: DuckLake's snapshot that it read. Later files are unsorted, but for those that the job's
+own snapshots added.
+"""
 
 
 @dataclass(frozen=True, slots=True)

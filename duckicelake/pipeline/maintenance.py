@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from duckicelake.errors import JobConflictError, LeaseLostError, MissingTableError, PipelineError
 from duckicelake.maintenance.plan import MaintenanceState, Plan, parse_state, plan_jobs
 from duckicelake.maintenance.policy import check_overrides
-from duckicelake.maintenance.task import DUCKLAKE_COMMITS, DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
+from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.pipeline.failures import explain_failure, is_conflict
 from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.progress import Reporter
@@ -57,8 +57,7 @@ class FinishedJob:
     counts: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        hidden = (DUCKLAKE_SNAPSHOT, *DUCKLAKE_COMMITS)
-        work_counts = {name: value for name, value in self.counts.items() if value and name not in hidden}
+        work_counts = {name: value for name, value in self.counts.items() if value and name != DUCKLAKE_SNAPSHOT}
         counts = ", ".join(f"{value:,} {name}" for name, value in work_counts.items())
         return f"{self.kind} {self.table}: {self.result}" + "".join(
             f"; {text}" for text in (counts, self.message) if text

@@ -13,7 +13,7 @@ from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepT
 from duckicelake.pipeline.destination import format_sql_name
 from duckicelake.pipeline.java import Jvm, iterate_java
 from duckicelake.pipeline.job import PipelineJob
-from duckicelake.properties import COMPRESSION_CODEC
+from duckicelake.properties import COMPRESSION_CODEC, DUCKLAKE_ID
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class IcebergTable:
         self._name = format_sql_name(namespace, table)
         self.java = self.jvm.table(self._name)
         self.head = self._head()
+        self.head_ducklake_id = 0 if self.head is None else int(self._read_summary()[DUCKLAKE_ID])
+
+    def _read_summary(self) -> dict[str, str]:
+        return dict(self.java.currentSnapshot().summary())
 
     def _head(self) -> int | None:
         snapshot = self.java.currentSnapshot()
@@ -180,7 +184,7 @@ def attempt_job(
     if not made and (counts.get("failed files") or (planned.kind in _PARTIAL_KINDS and table.is_behind())):
         raise JobConflictError("others changed the same files, so that nothing could be committed")
     if planned.kind == "sort" and planned.where is None and made and not counts["failed files"]:
-        counts[DUCKLAKE_SNAPSHOT] = int(made[0]["ducklake.snapshot-id"])
+        counts[DUCKLAKE_SNAPSHOT] = table.head_ducklake_id  # what others append meanwhile is unsorted
     changed = bool(made) or (planned.kind in _KINDS_WITHOUT_SNAPSHOTS and any(counts.values()))
     snapshot_ids = tuple(int(summary["snapshot-id"]) for summary in reversed(made))
     return TaskOutcome("done" if changed else "unchanged", None, snapshot_ids, counts)

@@ -30,7 +30,7 @@ from duckicelake.iceberg.snapshot import MAIN, Snapshot
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 from duckicelake.lake.model import ColumnStats
 from duckicelake.lake.side_tables import locations
-from duckicelake.maintenance.task import DUCKLAKE_COMMITS, DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
+from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
@@ -60,8 +60,6 @@ class _Rewrite:
     control: TaskControl
     is_sort: bool
     snapshot_ids: list[int] = field(default_factory=list)
-    ducklake_ids: list[int] = field(default_factory=list)
-    """DuckLake's snapshots of the commits of this round."""
     counts: dict[str, int] = field(
         default_factory=lambda: {"rewritten files": 0, "added files": 0, "rewritten bytes": 0}
     )
@@ -74,7 +72,6 @@ class _Rewrite:
                 return TaskOutcome("unchanged", "no files are worth it any more")
             self.control.report(count_files(groups))
             for _ in range(_ROUNDS):
-                self.ducklake_ids.clear()
                 sorted_upto = version.lake_snapshot
                 skipped = [group for group in groups if not self._rewrite_group(process, version, group)]
                 if not skipped:
@@ -83,11 +80,8 @@ class _Rewrite:
             self.counts["skipped groups"] = len(skipped)
         done = bool(self.snapshot_ids)
         if self.is_sort and done and not skipped and self.task.where is None:
-            # what others append meanwhile is unsorted, so this isn't the newest snapshot
+            # what others append meanwhile is unsorted; files of the task's own snapshots are sorted, too
             self.counts[DUCKLAKE_SNAPSHOT] = sorted_upto
-            if self.ducklake_ids:  # none where nothing was left to sort in the last round
-                ends = (min(self.ducklake_ids), max(self.ducklake_ids))
-                self.counts |= dict(zip(DUCKLAKE_COMMITS, ends, strict=True))
         message = None if done else "others changed the same files each time; the next run tries again"
         return TaskOutcome("done" if done else "skipped", message, tuple(self.snapshot_ids), dict(self.counts))
 
@@ -136,9 +130,7 @@ class _Rewrite:
                     for file, place in written
                     if file.rows
                 }
-                committed = self._commit(_Replacement(process, table, group, files))
-                self.snapshot_ids.append(committed.snapshot_id)
-                self.ducklake_ids.append(committed.ducklake_id)
+                self.snapshot_ids.append(self._commit(_Replacement(process, table, group, files)))
         except _FilesGoneError:
             return False
         finally:
@@ -162,11 +154,11 @@ class _Rewrite:
             places = [_find_place(file, table, group, None) for file in written]
         return [(file, place) for file, place in zip(written, places, strict=True) if place is not None]
 
-    def _commit(self, replacement: "_Replacement") -> "ReplacingCommit":
+    def _commit(self, replacement: "_Replacement") -> int:
         """Commit a group on main as it is then. Raises _FilesGoneError, UnavailableError."""
         namespace, name = self.task.namespace, self.task.table
 
-        def attempt(is_alone: bool) -> ReplacingCommit:
+        def attempt(is_alone: bool) -> int:
             self.control.check()
             version = load_current_table(self.services, namespace, name)
             replaced = replacement.build(self.services, version)
@@ -175,18 +167,10 @@ class _Rewrite:
         return retry_on_conflict(self.services, format_full_name(namespace, name), attempt)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacingCommit:
-    """A commit that replaced files: Iceberg's snapshot, and DuckLake's."""
-
-    snapshot_id: int
-    ducklake_id: int
-
-
 def commit_replaced(
     services: Services, task: UpkeepTask, version: TableVersion, replaced: ReplacedFiles, *, is_alone: bool = False
-) -> ReplacingCommit:
-    """Commit on a version of the table. OutdatedPlanError: main isn't that version's now.
+) -> int:
+    """Commit on a version of the table; return the new snapshot's id. OutdatedPlanError: main isn't that version's now.
 
     is_alone: the caller holds the commit queue, as after some conflicts: writers in a row don't keep a rewrite waiting
     for ever.
@@ -194,11 +178,10 @@ def commit_replaced(
     snapshot, request = _build_request(services, version, replaced)
     commit = TableCommit(task.namespace, task.table, request, replaced=replaced)
     try:
-        (plan,) = commit_all(services, [commit], is_alone=is_alone)
+        commit_all(services, [commit], is_alone=is_alone)
     except CommitFailedError as error:  # others committed meanwhile: what they deleted is carried over next time
         raise OutdatedPlanError from error
-    assert plan.written is not None, "a new snapshot changes the table"
-    return ReplacingCommit(snapshot.snapshot_id, plan.written.snapshots[-1])
+    return snapshot.snapshot_id
 
 
 def _check_rows(group: RewriteGroup, written: int) -> None:

@@ -31,9 +31,9 @@ def rewrite_deletes(services: Services, task: UpkeepTask, control: TaskControl) 
         replaced = _find_replaced(services, version)
         if not (replaced.merged or replaced.dangling):
             return TaskOutcome("unchanged", "no data file has several position delete files")
-        committed = commit_replaced(services, task, version, replaced, is_alone=is_alone)
+        snapshot_id = commit_replaced(services, task, version, replaced, is_alone=is_alone)
         counts = {"data files with deletes": len(replaced.merged), "removed delete files": len(replaced.dangling)}
-        return TaskOutcome("done", None, (committed.snapshot_id,), counts)
+        return TaskOutcome("done", None, (snapshot_id,), counts)
 
     return retry_on_conflict(services, format_full_name(task.namespace, task.table), attempt)
 

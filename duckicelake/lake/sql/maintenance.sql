@@ -79,10 +79,7 @@ sized AS MATERIALIZED (
 ),
 sorted AS (
     SELECT DISTINCT ON (schema_name, table_name) schema_name, table_name, (counts ->> 'ducklake-snapshot')::bigint AS upto,
-           CASE WHEN counts ->> 'ducklake-first-commit' ~ '^[0-9]{1,18}$'
-                THEN (counts ->> 'ducklake-first-commit')::bigint END AS first_commit,
-           CASE WHEN counts ->> 'ducklake-last-commit' ~ '^[0-9]{1,18}$'
-                THEN (counts ->> 'ducklake-last-commit')::bigint END AS last_commit
+           snapshot_ids
     FROM duckicelake_job
     WHERE kind = 'sort' AND result = 'done' AND counts ->> 'ducklake-snapshot' ~ '^[0-9]{1,18}$'
     ORDER BY schema_name, table_name, number DESC
@@ -103,7 +100,7 @@ folder AS (
 file AS MATERIALIZED (
     SELECT f.table_id, f.file_size_bytes AS bytes, f.record_count,
            f.begin_snapshot > coalesce(o.upto, -1)
-               AND (f.begin_snapshot BETWEEN o.first_commit AND o.last_commit) IS NOT TRUE AS is_unsorted,
+               AND (i.added_snapshot_id = ANY (o.snapshot_ids)) IS NOT TRUE AS is_unsorted,
            f.file_size_bytes < s.target * 3 / 4 AS is_small,
            coalesce(d.delete_count, 0) + coalesce(n.deletes, 0) AS deleted,
            coalesce(i.spec_id || ':' || nullif(i.partition::text, '[]'), folder.part) AS part

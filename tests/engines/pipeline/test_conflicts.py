@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from duckicelake.errors import JobConflictError
 from duckicelake.pipeline.destination import Target, build_load_request
 from duckicelake.pipeline.ingest import IngestRequest, ingest
-from duckicelake.pipeline.maintenance import MaintainRequest, build_plan, run_plan
+from duckicelake.pipeline.maintenance import MaintainRequest, build_plan, read_states, run_plan
 from duckicelake.pipeline.progress import SILENT
 from duckicelake.pipeline.session import open_spark_session
 from duckicelake.pipeline.sources import parse_source
@@ -88,6 +88,20 @@ def test_job_whose_rows_are_deleted_before_its_commit_is_done_again(
     )  # fmt: skip
     assert rows_of(engines, namespace) == [(number, "old") for number in range(20) if number != 3]
     assert build_plan(client, MaintainRequest((namespace,), "t", (kind,), EAGER), 0).jobs == ()
+
+
+def test_rows_that_are_appended_before_the_commit_of_a_sort_are_left_to_the_next(
+    engines: Engines, connection: Connection, client: CatalogClient, namespace: str
+) -> None:
+    name = made(engines, namespace, "sort")
+    request = MaintainRequest((namespace,), "t", ("sort",), {"maintenance.sort.order": "id DESC"})
+    plan = build_plan(client, request, 0)
+    appended = f"INSERT INTO {name} SELECT range, 'late' FROM range(100)"
+    with too_late(connection, lambda _: engines.duck.execute(appended), 1) as (spark, way, _):
+        (done,) = run_plan(spark, way, plan, SILENT)
+    assert done.result == "done"
+    (left,) = read_states(client, request)
+    assert (left.files, 0 < left.unsorted_bytes < left.bytes) == (2, True)
 
 
 def test_job_that_others_are_always_faster_than_is_skipped_soon_and_its_row_says_why(
