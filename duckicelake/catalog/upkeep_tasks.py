@@ -5,7 +5,6 @@ A worker runs an action: a function of services, task and control. It has the ta
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from duckicelake.catalog.context.services import Services
@@ -17,16 +16,12 @@ class TaskControl(Protocol):
 
     Attributes:
         memory_bytes: memory that DuckDB may take.
-        scratch: an empty folder of the task's, which is removed after it.
-        scratch_bytes: what may lie in it.
+        scratch_bytes: temporary disk that it may take, in the folder of its process.
 
     """
 
     @property
     def memory_bytes(self) -> int: ...
-
-    @property
-    def scratch(self) -> Path: ...
 
     @property
     def scratch_bytes(self) -> int: ...

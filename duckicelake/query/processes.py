@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import math
 import mmap
 import os
 import re
@@ -43,6 +44,11 @@ MAX_IDLE_BYTES: Final = 200 * 1024**2
 """Of memory of its own that a process without a query keeps. One that holds more ends after LARGE_IDLE_SECONDS."""
 LARGE_IDLE_SECONDS: Final = 10.0
 _KILL_SECONDS: Final = 5.0
+_FOLDER_PREFIX: Final = "duckicelake-process-"
+_LEFT_SECONDS: Final = 600.0
+_SPARED_SECONDS: Final = 60.0
+_looked_at: Final = [-math.inf]
+"""By time.monotonic, when this process looked for left folders."""
 _STOP_SECONDS: Final = 1.0
 """For which a process may go on with a query that is to end, until it is killed."""
 _INTERRUPT_SECONDS: Final = 0.1
@@ -117,7 +123,8 @@ class QueryProcess:
 
     def __init__(self, worker: Path = WORKER) -> None:
         """Start it without an environment, in a session and an empty folder of its own. worker: what it runs."""
-        self._folder = tempfile.mkdtemp(prefix="duckicelake-query-")
+        remove_left_folders()
+        self._folder, self._lock = _make_folder()
         self._socket, others = socket.socketpair()
         memory = _create_memory()
         self._memory = memoryview(mmap.mmap(memory, _MEMORY_BYTES, prot=mmap.PROT_READ))
@@ -131,7 +138,7 @@ class QueryProcess:
                 cwd=self._folder,
                 env={"TZ": "UTC", "HOME": self._folder},
                 start_new_session=True,
-                pass_fds=(memory,),
+                pass_fds=(memory, self._lock),
             )
         self.progress = QueryProgress()
         self.key: tuple[str, ...] | None = None
@@ -315,10 +322,48 @@ class QueryProcess:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        with suppress(OSError):  # of a second call
+            os.close(self._lock)
 
     @property
     def is_alive(self) -> bool:
         return self._popen.poll() is None
+
+
+def _make_folder() -> tuple[str, int]:
+    """Make an empty folder, and lock it for as long as this process or the one that it starts lives."""
+    folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(OSError):  # a file system without locks keeps others from taking one, too
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    return folder, lock
+
+
+def remove_left_folders(pause_seconds: float = _LEFT_SECONDS, spared_seconds: float = _SPARED_SECONDS) -> None:
+    """Remove the folders of processes that were killed together with their server or worker.
+
+    pause_seconds: between two looks of one process. spared_seconds: the age below which a folder may not be locked yet.
+    """
+    if time.monotonic() - _looked_at[0] < pause_seconds:
+        return
+    _looked_at[0] = time.monotonic()
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if entry.name.startswith(_FOLDER_PREFIX) and entry.is_dir(follow_symlinks=False):
+                _remove_if_left(entry.path, spared_seconds)
+
+
+def _remove_if_left(folder: str, spared_seconds: float) -> None:
+    with suppress(OSError):  # others are faster, or it is another user's
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = os.fstat(lock)
+            if found.st_uid != os.geteuid() or time.time() - found.st_mtime < spared_seconds:
+                return
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def _create_memory() -> int:

@@ -6,14 +6,11 @@ and other workers from the table meanwhile, and the list of jobs is the history.
 
 import errno
 import os
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, cast
 from uuid import uuid4
 
@@ -65,7 +62,6 @@ class WorkerLimits:
     memory_bytes: int
     disk_bytes: int
     at_once: int
-    scratch: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,6 @@ class RunningTask:
         self._has_job = False
         self.memory_bytes = limits.memory_bytes // 2  # beside its limit DuckDB takes up to as much for what it writes
         self.scratch_bytes = limits.disk_bytes
-        self.scratch = Path(tempfile.mkdtemp(prefix="duckicelake-upkeep-", dir=limits.scratch))
 
     def check(self) -> None:
         """Raise TaskStoppedError if the task is to end."""
@@ -129,8 +124,7 @@ class RunningTask:
             thread.join()
 
     def close(self, end: TaskEnd) -> None:
-        """Note in the list of jobs what came of the task, if it began, and remove its folder."""
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        """Note in the list of jobs what came of the task, if it began."""
         if not self._has_job:
             return
         outcome = end.outcome

@@ -43,7 +43,7 @@ def test_sketches_of_workers_are_those_of_spark(
     database = open_lake_database(found, pool_size=4, session_settings=build_session_settings())
     try:
         task = UpkeepTask("statistics", (namespace,), "ours", "asked for", parse_policy({}), 512 * 2**20)
-        outcome = compute_statistics(services_of(database, lake.folder / "warehouse"), task, Control(tmp_path))
+        outcome = compute_statistics(services_of(database, lake.folder / "warehouse"), task, Control())
     finally:
         database.close()
     assert outcome.counts["columns"] == 12

@@ -27,7 +27,6 @@ from tests.materialized_views.conftest import Views
 class Control:
     """The control of a task: it stops once a test says so."""
 
-    scratch: Path
     is_stopped: bool = False
     memory_bytes: int = 256 * 1024**2
     scratch_bytes: int = 256 * 1024**2
@@ -74,7 +73,7 @@ def test_view_is_due_once_a_source_has_changed(views: Views, tmp_path: Path) -> 
     assert not refreshes.find_due(views.services)
     views.lake.run("INSERT INTO t VALUES (2)")
     (task,) = refreshes.find_due(views.services)
-    outcome = refreshes.run_refresh(views.services, task, Control(tmp_path))
+    outcome = refreshes.run_refresh(views.services, task, Control())
     assert (outcome.result, outcome.counts) == ("done", {"rows written": 1})
     assert not refreshes.find_due(views.services)
     views.lake.run("CALL ducklake_flush_inlined_data('lake')")
@@ -106,7 +105,7 @@ def test_refresh_that_failed_is_left_alone_for_a_while(views: Views, tmp_path: P
     views.lake.run("ALTER TABLE t RENAME COLUMN k TO l")
     (task,) = refreshes.find_due(views.services)
     with pytest.raises(InvalidRequestError):
-        refreshes.run_refresh(views.services, task, Control(tmp_path))
+        refreshes.run_refresh(views.services, task, Control())
     assert not refreshes.find_due(views.services)
     age(views, "failed_at", 400)
     assert refreshes.find_due(views.services)
@@ -116,7 +115,7 @@ def test_task_that_is_stopped_goes_on_later(views: Views, tmp_path: Path, monkey
     monkeypatch.setattr(contents, "_CHECK_SECONDS", 0.02)
     schedule(views, on_change=True)
     views.lake.run("INSERT INTO t SELECT i FROM range(2000) r(i)")
-    control, describe = Control(tmp_path), ContentProcess.describe
+    control, describe = Control(), ContentProcess.describe
 
     def stop(self: ContentProcess, tree: object) -> object:
         control.is_stopped = True
@@ -130,7 +129,7 @@ def test_task_that_is_stopped_goes_on_later(views: Views, tmp_path: Path, monkey
         refreshes.run_refresh(views.services, task, control)
     monkeypatch.undo()
     assert views.find("mv").error is None
-    refreshes.run_refresh(views.services, task, Control(tmp_path))
+    refreshes.run_refresh(views.services, task, Control())
     views.assert_exact("mv", "SELECT k FROM {t}")
 
 

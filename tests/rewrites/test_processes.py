@@ -1,10 +1,13 @@
 """The process of rewrites: kept between tasks, ended after a while and after errors; what it says of its memory."""
 
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
-from subprocess import DEVNULL
+from subprocess import DEVNULL, PIPE
 
 import duckdb
 import pytest
@@ -14,11 +17,12 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import QueryMemoryError
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import UpkeepTask
-from duckicelake.query.processes import QueryLimits
+from duckicelake.query.processes import QueryLimits, QueryProcess, remove_left_folders
 from duckicelake.rewrites import rows
 from duckicelake.rewrites.actions import sort
 from duckicelake.rewrites.rows import RewriteProcess, open_process
 from tests.rewrites.test_histories import Control
+from tests.support.waits import wait_until
 
 MB = 1024 * 1024
 LIMITS = QueryLimits(1, 256 * MB, 1024 * MB, 60, 0)
@@ -94,7 +98,7 @@ def test_too_little_memory_names_the_setting(
         "CREATE TABLE lake.main.t AS SELECT range AS id, repeat(md5(range::VARCHAR), 20) n FROM range(60000)"
     )
     wanted = UpkeepTask("sort", ("main",), "t", "asked for", parse_policy({"maintenance.sort.order": "n"}), 128 * MB)
-    control = Control(tmp_path, memory_bytes=16 * MB)
+    control = Control(memory_bytes=16 * MB)
     with pytest.raises(QueryMemoryError, match="raise DUCKICELAKE_UPKEEP_MEMORY_BYTES"):
         sort(services, wanted, control)
 
@@ -108,7 +112,36 @@ def test_a_sort_of_more_rows_than_memory_spills(
     sums = "SELECT count(*), bit_xor(hash(rowid, id, n)) FROM lake.main.t"
     before = ducklake.execute(sums).fetchall()
     wanted = UpkeepTask("sort", ("main",), "t", "asked for", parse_policy({"maintenance.sort.order": "n"}), 64 * MB)
-    assert sort(services, wanted, Control(tmp_path, memory_bytes=128 * MB)).result == "done"
+    assert sort(services, wanted, Control(memory_bytes=128 * MB)).result == "done"
     assert ducklake.execute(sums).fetchall() == before
     lines = "SELECT n < lag(n) OVER (ORDER BY filename, file_row_number) AS is_wrong FROM lake.main.t"
     assert ducklake.execute(f"SELECT count(*) FROM ({lines}) WHERE is_wrong").fetchall() == [(0,)]
+
+
+def test_folder_of_a_process_that_was_killed_with_its_worker_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    script = (
+        "from duckicelake.query.processes import QueryProcess; p = QueryProcess(); print(p.pid, flush=True); input()"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", script], stdin=PIPE, stdout=PIPE, env=environment) as worker:
+        assert worker.stdout is not None
+        pid = int(worker.stdout.readline())
+        (left,) = tmp_path.glob("duckicelake-process-*")
+        os.kill(pid, signal.SIGSTOP)  # so that it doesn't see that the worker is gone
+        worker.kill()
+    remove_left_folders(0, 0)
+    assert left.exists(), "its process lives"
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{pid}/fd").exists() or not [*Path(f"/proc/{pid}/fd").iterdir()])
+    live = QueryProcess()
+    try:
+        remove_left_folders(0)
+        assert left.exists(), "it is too young"
+        remove_left_folders(0, 0)
+        assert (left.exists(), live.folder.exists()) == (False, True)
+    finally:
+        live.kill()
+    assert not live.folder.exists()

@@ -45,7 +45,7 @@ DISTINCT = {
 
 @pytest.fixture
 def control(tmp_path: Path) -> Control:
-    return Control(tmp_path)
+    return Control()
 
 
 def read_counts(metadata: dict[str, Any]) -> dict[str, int]:

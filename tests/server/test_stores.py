@@ -186,7 +186,7 @@ def test_upkeep_rewrites_files_in_google_cloud_storage(
         for number in range(4):
             connection.execute(f"INSERT INTO lake.ns.t SELECT {number}")
         task = UpkeepTask("compact", ("ns",), "t", "asked for", parse_policy({}), 128 * 1024 * 1024)
-        outcome = compact(queried, task, Control(tmp_path))
+        outcome = compact(queried, task, Control())
         assert outcome.counts["rewritten files"] == 6
         files = connection.execute("FROM ducklake_list_files('lake', 't', schema => 'ns')").fetchall()
         found = connection.execute("SELECT count(*), sum(id) FROM lake.ns.t").fetchone()

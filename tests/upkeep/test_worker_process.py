@@ -53,6 +53,13 @@ def find_task(services: Services) -> QueuedTask:
     return found
 
 
+def end_leases(services: Services) -> None:
+    """Let so much time go by that others may take what a dead worker had."""
+    with services.database.transaction() as cursor:
+        for table in ("duckicelake_upkeep_task", "duckicelake_job"):
+            cursor.execute(f"UPDATE {table} SET lease_until = clock_timestamp() - interval '1 second'")
+
+
 def test_worker_that_is_killed_loses_the_task_to_the_next(
     lake: Client, ducklake: duckdb.DuckDBPyConnection, start: Start
 ) -> None:
@@ -62,9 +69,7 @@ def test_worker_that_is_killed_loses_the_task_to_the_next(
         wait_until(lambda: find_task(lake.services).state in {"running", "done"})
         worker.kill()
         worker.wait()
-        with lake.services.database.transaction() as cursor:  # time goes by
-            for table in ("duckicelake_upkeep_task", "duckicelake_job"):
-                cursor.execute(f"UPDATE {table} SET lease_until = clock_timestamp() - interval '1 second'")
+        end_leases(lake.services)
     assert start("--once").wait(120) == 0
     assert find_task(lake.services).state == "done"
     assert duckdb_rows(ducklake) == before
@@ -80,3 +85,29 @@ def test_worker_that_is_stopped_gives_its_task_back(lake: Client, start: Start) 
     assert find_task(lake.services).state in {"queued", "done"}
     assert start("--once").wait(120) == 0
     assert find_task(lake.services).state == "done"
+
+
+def test_worker_that_is_killed_at_a_sort_leaves_no_process_and_no_folder(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    client.create()
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute(f"INSERT INTO lake.ns.t SELECT range, md5(range::VARCHAR) FROM range({50 * ROWS})")
+    sums = "SELECT count(*), bit_xor(hash(rowid, id, name)) FROM lake.ns.t"
+    before = ducklake.execute(sums).fetchall()
+    with client.services.database.transaction() as cursor:
+        queue.write_policies(cursor, {AUTOMATIC: "sort", "maintenance.sort.order": "name"})
+    assert plan_lake(client.services, 0.001, is_forced=True) == 1
+    worker = start()
+    wait_until(lambda: [*folder.glob("duckicelake-process-*/made/*")])
+    worker.kill()
+    worker.wait()
+    wait_until(lambda: not [*folder.glob("duckicelake-*")])
+    end_leases(client.services)
+    assert start("--once").wait(120) == 0
+    assert find_task(client.services).state == "done"
+    assert ducklake.execute(sums).fetchall() == before
+    assert [*folder.glob("duckicelake-*")] == []
