@@ -183,7 +183,7 @@ class _FlushPlan:
     def _put(self, file: Path, name: str) -> None:
         location = self._source.prefix + name
         self.written.append(location)
-        self._services.store.write(location, file.read_bytes())
+        self._services.store.upload(location, file)
         file.unlink()
 
 
