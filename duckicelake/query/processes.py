@@ -22,6 +22,7 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from threading import Lock
 from typing import Any, Final, TypeVar
+from weakref import finalize
 
 from anyio.to_thread import run_sync
 
@@ -124,7 +125,9 @@ class QueryProcess:
     def __init__(self, worker: Path = WORKER) -> None:
         """Start it without an environment, in a session and an empty folder of its own. worker: what it runs."""
         remove_left_folders()
-        self._folder, self._lock = _make_folder()
+        self._folder, lock = _make_folder()
+        self._unlock = finalize(self, os.close, lock)
+        """Closes the descriptor once: a second close would end another's that has its number."""
         self._socket, others = socket.socketpair()
         memory = _create_memory()
         self._memory = memoryview(mmap.mmap(memory, _MEMORY_BYTES, prot=mmap.PROT_READ))
@@ -138,7 +141,7 @@ class QueryProcess:
                 cwd=self._folder,
                 env={"TZ": "UTC", "HOME": self._folder},
                 start_new_session=True,
-                pass_fds=(memory, self._lock),
+                pass_fds=(memory, lock),
             )
         self.progress = QueryProgress()
         self.key: tuple[str, ...] | None = None
@@ -322,8 +325,7 @@ class QueryProcess:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-        with suppress(OSError):  # of a second call
-            os.close(self._lock)
+        self._unlock()
 
     @property
     def is_alive(self) -> bool:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
@@ -145,3 +146,13 @@ def test_folder_of_a_process_that_was_killed_with_its_worker_is_removed_by_the_n
     finally:
         live.kill()
     assert not live.folder.exists()
+
+
+def test_a_process_that_is_killed_twice_closes_no_file_of_others() -> None:
+    """A descriptor's number is given away again at once: to a connection, in a server."""
+    process = QueryProcess()
+    process.kill()
+    with ExitStack() as opened:
+        others = [opened.enter_context(Path(__file__).open()) for _ in range(20)]
+        process.kill()
+        assert all(os.fstat(other.fileno()).st_size for other in others)
