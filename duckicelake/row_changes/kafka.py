@@ -142,7 +142,7 @@ class KafkaSink:
         try:
             group = consumer.consumer_group_metadata()
             self._repeat(lambda: self._producer.send_offsets_to_transaction([offset], group, self._ask_seconds))
-            self._repeat(lambda: self._producer.commit_transaction(self._ask_seconds))
+            self._commit()
         finally:
             consumer.close()
         self._is_in_transaction, self._rows, self._kept = False, 0, place.position
@@ -160,6 +160,10 @@ class KafkaSink:
         if not self._is_in_transaction:
             self._producer.begin_transaction()
             self._is_in_transaction = True
+
+    def _commit(self) -> None:
+        """Commit the transaction."""
+        self._repeat(lambda: self._producer.commit_transaction(self._ask_seconds))
 
     def _repeat(self, act: Any) -> None:
         """Repeat a step of the transaction while the client says that it may be. Raises DeliveryError."""

@@ -128,11 +128,23 @@ def _write_rows(side: TableSide, function: str, target: TargetColumns) -> str:
         ]
         schema = side.schema.replace_fields(fields=(*own, *side.schema.fields))
         source = f"({write_visible_rows(source, schema, side.restriction, side.salt)})"
-    columns = ", ".join(
+    columns = [
         f"{_write_value(field, side.schema, target.defaults)} AS c{at}" for at, field in enumerate(target.fields)
-    )
-    found = f"SELECT {ROW_ID} AS r, {SNAPSHOT} AS changed_at, {columns} FROM {source}"
+    ]
+    columns += [f"{quote_identifier(field.name)} AS {old}" for old, field in _list_old_columns(side, target).items()]
+    found = f"SELECT {ROW_ID} AS r, {SNAPSHOT} AS changed_at, {', '.join(columns)} FROM {source}"
     return found if target.condition == "true" else f"FROM ({found}) WHERE {target.condition}"
+
+
+def _list_old_columns(side: TableSide, target: TargetColumns) -> dict[str, NestedField]:
+    """List the columns that an answer doesn't have, or not as they were.
+
+    They count where rows are compared. So a snapshot's changes stay the same for a reader that has read some of them
+    before a column was dropped.
+    """
+    kept = {field.id: field.type for field in target.fields}
+    old = (field for field in side.schema.fields if kept.get(field.id) != field.type)
+    return {f"o{at}": field for at, field in enumerate(old)}
 
 
 def _write_listing(side: TableSide, function: str) -> str:
@@ -159,8 +171,9 @@ def _pair_rows(step: ChangeStep, target: TargetColumns) -> str:
     before, after = (_write_rows(step.table, function, target) for function in ("deletions", "insertions"))
     columns = ", ".join(f"c{at}" for at in range(len(target.fields)))
     key = ", ".join(f"c{_find_place(target, name)}" for name in target.key) or "r"
-    same = f"r, {columns}" if target.pairing == "row-id" else columns
-    both = f"SELECT 0 AS side, r, {columns} FROM ({before}) UNION ALL SELECT 1, r, {columns} FROM ({after})"
+    compared = ", ".join((columns, *_list_old_columns(step.table, target)))
+    same = f"r, {compared}" if target.pairing == "row-id" else compared
+    both = f"SELECT 0 AS side, r, {compared} FROM ({before}) UNION ALL SELECT 1, r, {compared} FROM ({after})"
     return (
         f"WITH sides AS ({both}), "
         f"numbered AS (SELECT *, {_number_rows(same)} FROM sides), "

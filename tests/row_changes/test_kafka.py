@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.row_changes.conftest import Changes
+from tests.row_changes.killed_follower import KAFKA_STEPS
 from tests.support.change_sinks import deliver, follow_and_kill, list_arguments, make_history, start
 from tests.support.kafka import count_messages, read_topic, run_kafka
 
@@ -36,6 +37,22 @@ def test_kafka_has_each_change_once_whoever_is_killed(history: Changes, broker: 
     for message in messages:
         assert message.key() == str(json.loads(message.value())["_changed_row_id"]).encode()
         assert [name for name, _ in message.headers()] == ["duckicelake-position"]
+
+
+@pytest.mark.parametrize("step", KAFKA_STEPS)
+def test_each_step_of_a_killed_transaction_is_made_good(history: Changes, broker: str, step: str) -> None:
+    """Rows and position are committed together: each row is there once."""
+    topic = step.replace(" ", "-")
+    arguments = list_arguments(history, f"kafka://{broker}/{topic}", None)
+    with start([*arguments, "--follow"], killed_at=step) as process:
+        while step != "behind a row" and count_messages(broker, topic) == 0:
+            assert process.poll() is None
+            time.sleep(0.1)
+        history.duck.execute("INSERT INTO t SELECT i, 'more' FROM range(1000, 1040) r(i)")
+        assert process.wait(120) == -9
+    assert start(arguments).wait(120) == 0
+    found = sorted((json.loads(message.value()) for message in read_topic(broker, topic)), key=_find_order)
+    assert found == sorted(history.read()[0], key=_find_order)
 
 
 def test_a_second_run_into_the_topic_ends_the_first(history: Changes, broker: str) -> None:

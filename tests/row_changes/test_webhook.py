@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import json
 import random
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from duckicelake.cli.main import app
 from duckicelake.errors import BadInputError
 from duckicelake.row_changes.webhook import parse_secret
 from tests.row_changes.conftest import Changes
+from tests.row_changes.killed_follower import FILE_STEPS, WEBHOOK_STEPS
 from tests.support.change_sinks import (
     KEY,
     SECRET,
@@ -127,3 +129,35 @@ def test_a_killed_follower_sends_the_same_messages_again(history: Changes, recei
     follow_and_kill(arguments, history, lambda: len(receiver.tries), random.Random(1))
     assert start(arguments).wait(120) == 0
     assert collect(receiver) == history.read()[0]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("step", WEBHOOK_STEPS)
+def test_each_step_of_a_killed_delivery_is_made_good(
+    history: Changes, receiver: Receiver, tmp_path: Path, step: str
+) -> None:
+    """Each message comes, in order; the one that was taken without a note of it comes twice, as the same."""
+    arguments = list_arguments(history, receiver.uri, tmp_path / "state")
+    assert start(arguments, killed_at=step).wait(120) == -9
+    assert start(arguments).wait(120) == 0
+    rows = history.read()[0]
+    assert collect(receiver) == rows
+    ids = [headers["webhook-id"] for headers in receiver.headers]
+    is_doubled = step in {"behind a message", "before the state"}
+    assert (len(ids) - len(set(ids)), len(set(ids))) == (int(is_doubled), 5)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("step", FILE_STEPS)
+def test_each_step_of_a_killed_listing_is_made_good(history: Changes, tmp_path: Path, step: str) -> None:
+    """A row whose answer was cut off from its position is printed again; none is lost."""
+    output, state = tmp_path / "lines", tmp_path / "state"
+    arguments = ["changes", "main.t", "--uri", str(history.http.base_url), "--state", str(state)]
+    assert start(arguments, output=output).wait(120) == 0
+    history.duck.execute("INSERT INTO t SELECT i, 'more' FROM range(1000, 1040) r(i)")
+    assert start(arguments, killed_at=step, output=output).wait(120) == -9
+    assert start(arguments, output=output).wait(120) == 0
+    lines = output.read_text().splitlines()
+    whole = [json.dumps(row) for row in history.read()[0]]
+    assert list(dict.fromkeys(lines)) == whole
+    assert len(lines) - len(whole) == (0 if step == "behind their position" else 40)

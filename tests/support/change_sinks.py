@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,13 @@ def deliver(changes: Changes, sink: str, state: Path | None, *more: str) -> Any:
     return CliRunner().invoke(app, list_arguments(changes, sink, state, *more), env={VARIABLE: KEY})
 
 
-def start(arguments: list[str]) -> subprocess.Popen[bytes]:
+def start(arguments: list[str], killed_at: str | None = None, output: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start a run. killed_at: a step of `tests.row_changes.killed_follower`. output: to what its lines are added."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DUCKICELAKE_")}
-    return subprocess.Popen([sys.executable, "-m", "duckicelake.cli.main", *arguments], env=kept | {VARIABLE: KEY})
+    program = ["duckicelake.cli.main"] if killed_at is None else ["tests.row_changes.killed_follower", killed_at]
+    with nullcontext() if output is None else output.open("ab") as lines:
+        command = [sys.executable, "-m", *program, *arguments]
+        return subprocess.Popen(command, env=kept | {VARIABLE: KEY}, stdout=lines)
 
 
 def follow_and_kill(arguments: list[str], history: Changes, has_some: Any, chance: random.Random) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import httpx
 import pytest
 from pyspark.sql import SparkSession
 
@@ -132,8 +133,9 @@ HISTORY = (
 @pytest.mark.usefixtures("pyiceberg_v3")
 @pytest.mark.parametrize("version", [2, 3])
 def test_changes_of_a_mixed_history_lead_from_the_rows_of_each_snapshot_to_those_of_the_next(
-    engines: Engines, client: CatalogClient, namespace: str, version: int
+    engines: Engines, lake: RunningLake, client: CatalogClient, namespace: str, version: int
 ) -> None:
+    """Spark's job says them, and so does the server, which reads them without Spark."""
     engines.spark.sql(
         f"CREATE TABLE lake.{namespace}.t (id int, p int, v string) PARTITIONED BY (p) TBLPROPERTIES ("
         f"'format-version' = '{version}', 'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read')"
@@ -143,14 +145,20 @@ def test_changes_of_a_mixed_history_lead_from_the_rows_of_each_snapshot_to_those
         client.load_table((namespace,), "t")
     request = ChangesRequest((namespace,), "t", keys=("id",) if version == 2 else ())
     at, expected = None, []
-    for snapshot in main_of(client, namespace):
+    line = main_of(client, namespace)
+    for snapshot in line:
         before, at = states(engines.spark, namespace, at, version), snapshot
         expected.append(difference(before, states(engines.spark, namespace, at, version)))
-    found = [
-        Counter((row[0], tuple(row[-COLUMNS:])) for row in rows.collect())
-        for _, rows in read_changes(engines.spark, client, request)
-    ]
+    steps_of_spark = [rows.collect() for _, rows in read_changes(engines.spark, client, request)]
+    found = [Counter((row[0], tuple(row[-COLUMNS:])) for row in rows) for rows in steps_of_spark]
     assert found == expected
+    numbers = numbers_of(client, namespace)
+    of_server = read_from_server(lake, namespace, version)
+    assert {numbers[snapshot] for snapshot, step in zip(line, steps_of_spark, strict=True) if step} == {*of_server}
+    for snapshot, step in zip(line, steps_of_spark, strict=True):
+        row_ids = [row[3] if version == 3 else None for row in step]
+        said = Counter((row[0], row_id, tuple(row[-COLUMNS:])) for row, row_id in zip(step, row_ids, strict=True))
+        assert of_server.get(numbers[snapshot], Counter()) == said, numbers[snapshot]
     assert [len(step) for step in found[:4]] == [60, 3, 3, 6]
     assert found[-2] == Counter(
         {
@@ -159,6 +167,30 @@ def test_changes_of_a_mixed_history_lead_from_the_rows_of_each_snapshot_to_those
             ("DELETE", (91, 2, "inlined", None)): 1,
         }
     )
+
+
+def read_from_server(lake: RunningLake, namespace: str, version: int) -> dict[int, Counter[Change]]:
+    """Read `/changes` of the same table: by DuckLake's number of each snapshot, the kind, the row id and the row."""
+    found: dict[int, Counter[Change]] = {}
+    position, is_complete = "0.0.0", False
+    while not is_complete:
+        query = {"from": position, "limit": "50", **({"key": "id"} if version == 2 else {})}
+        answer = httpx.get(
+            f"{lake.uri}/v1/namespaces/{namespace}/tables/t/changes", params=query, headers=lake.login(), timeout=60
+        )
+        assert answer.status_code == 200, answer.text
+        *rows, end = map(json.loads, answer.text.splitlines())
+        position, is_complete = end["_position"], end["_is_complete"]
+        for kind, _, number, row_id, *values in (row.values() for row in rows):
+            key = kind, row_id if version == 3 else None, tuple(values)
+            found.setdefault(number, Counter())[key] += 1
+    return found
+
+
+def numbers_of(client: CatalogClient, namespace: str) -> dict[int, int]:
+    """DuckLake's number of each snapshot."""
+    metadata = client.load_table((namespace,), "t")["metadata"]
+    return {one["snapshot-id"]: int(one["summary"]["ducklake.snapshot-id"]) for one in metadata["snapshots"]}
 
 
 def main_of(client: CatalogClient, namespace: str) -> list[int]:
