@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
@@ -28,6 +29,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationException,
 )
+from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -70,6 +72,7 @@ from duckicelake.errors import (
     BadInputError,
     CatalogUnreachableError,
     JobConflictError,
+    MissingRequirementError,
     MissingTableError,
     NotAllowedError,
     PipelineError,
@@ -85,6 +88,7 @@ if TYPE_CHECKING:
 _TARGET_BYTES: Final = 512 << 20
 _KEY_PREFIX: Final = "duckicelake_partition_key_"
 _UPLOAD_THREADS: Final = 4
+_AZURE: Final = re.compile(r"(?:abfs|wasb)s?://", re.IGNORECASE)
 _CODECS: Final = frozenset({"zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed"})
 
 
@@ -280,6 +284,20 @@ def find_local_path(location: str) -> Path | None:
     return None if match is None else Path(match[1])
 
 
+def choose_io(transaction: Transaction) -> None:
+    """Let PyIceberg write a new table's files as it does those of others. Raises MissingRequirementError without adlfs.
+
+    Before there is a metadata.json it takes PyArrow for all stores, which reads the account of Azure's locations as a
+    part of the container's name.
+    """
+    table, location = transaction._table, transaction.table_metadata.location  # noqa: SLF001 - as in place_files
+    if _AZURE.match(location) and find_spec("adlfs") is None:
+        raise MissingRequirementError(
+            f"{location} is in Azure, which PyIceberg writes with adlfs: pip install 'pyiceberg[adlfs]'"
+        )
+    table.io = load_file_io(table.io.properties, location)
+
+
 def place_files(
     files: Sequence[ParquetPart], metadata: TableMetadata, transaction: Transaction, url: str | None
 ) -> list[DataFile]:
@@ -293,13 +311,24 @@ def place_files(
         location = f"{prefix}{one.path}" if url is None else f"{url}/{one.path.name}"
         described = _describe(one, metadata, location)
         if url is not None:
-            with one.path.open("rb") as source, io.new_output(location).create() as target:
+            with one.path.open("rb") as source, _translate_store_errors(), io.new_output(location).create() as target:
                 shutil.copyfileobj(source, target, 8 << 20)
             one.path.unlink()
         return described
 
     with ThreadPoolExecutor(_UPLOAD_THREADS) as pool, translate_errors():
         return list(pool.map(place, files))
+
+
+@contextmanager
+def _translate_store_errors() -> Iterator[None]:
+    """Raise OSError for what stores' libraries raise: those of Azure and Google have errors of their own."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 def _describe(one: ParquetPart, metadata: TableMetadata, location: str) -> DataFile:

@@ -28,6 +28,7 @@ from duckicelake.file_import.bad_rows import BadRows, Check, KeyRule, build_good
 from duckicelake.file_import.column_types import parse_schema, quote_name, to_duckdb_type
 from duckicelake.file_import.data_files import (
     choose_folder,
+    choose_io,
     open_catalog,
     place_files,
     remove_files,
@@ -317,6 +318,11 @@ class _Load:
 
     def _begin(self, table: Table | None, target: Target, columns: LoadColumns) -> Transaction:
         """Begin the transaction that makes the table, or changes its columns."""
+        transaction = self._begin_changes(table, target, columns)
+        choose_io(transaction)
+        return transaction
+
+    def _begin_changes(self, table: Table | None, target: Target, columns: LoadColumns) -> Transaction:
         identifier = (*target.namespace, target.table)
         if table is None:
             self._lake.client.make_namespace(target.namespace)

@@ -28,7 +28,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 from duckicelake.client.models import Json
-from duckicelake.errors import BadSourceError, CatalogError, PipelineError
+from duckicelake.errors import BadSourceError, CatalogError, MissingRequirementError, PipelineError
 from duckicelake.iceberg.manifest.entry import (
     DataFile,
     EntryStatus,
@@ -66,6 +66,8 @@ _ANY_SCHEMA: Final = {"type": "struct", "fields": [{"id": 1, "name": "id", "requ
 _FAR_TIMES: Final = (
     ". PyArrow reads ORC's timestamps of 1677 to 2262 alone: rewrite the table to Parquet with Spark before"
 )
+_STORE_LIBRARIES: Final = frozenset({"adlfs", "gcsfs", "s3fs"})
+"""With which PyIceberg's FsspecFileIO reads stores; each is an extra of PyIceberg, too."""
 _DELEGATION: Final = {"X-Iceberg-Access-Delegation": "vended-credentials"}
 
 Value = TypeVar("Value")
@@ -109,6 +111,12 @@ def copy_table(
             return _Copy(source, load, vended, place).run(progress)
     except (PipelineError, CatalogError):
         raise
+    except ModuleNotFoundError as error:
+        if error.name not in _STORE_LIBRARIES:
+            raise
+        raise MissingRequirementError(
+            f"PyIceberg needs {error.name} for a store of this copy: pip install 'pyiceberg[{error.name}]'"
+        ) from error
     except Exception as error:
         raise PipelineError(f"its rows can't be copied: {type(error).__name__}: {error}") from error
 

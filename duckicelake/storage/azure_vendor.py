@@ -27,13 +27,20 @@ _WRITE: Final = "racwdl"
 
 @dataclass(frozen=True, slots=True)
 class SharedAccessSignature:
-    """A signature for clients. host: of the account's files, as in locations."""
+    """A signature for clients.
+
+    Attributes:
+        host: of the account's files, as in locations.
+        endpoint: URL of the account's blobs for clients; None: Azure's.
+
+    """
 
     refresh_prefix: ClassVar[str] = "adls"
 
     host: str
     text: str = field(repr=False)
     expires_at_ms: int | None
+    endpoint: str | None = None
 
     @property
     def name(self) -> str:
@@ -45,16 +52,16 @@ class SharedAccessSignature:
             f"adls.sas-token-expires-at-ms.{self.host}": str(self.expires_at_ms),
             "adls.account-name": self.host.partition(".")[0],  # from here on for PyIceberg
             "adls.sas-token": self.text,
+            "adls.connection-string": self._build_connection(),  # for adlfs, whose other options have no endpoint
         }
 
-    def list_secret_options(self, client: Mapping[str, str]) -> Mapping[str, str]:
-        scheme = client.get("adls.blob-storage-scheme", "https")
-        authority = client.get("adls.blob-storage-authority")
+    def list_secret_options(self, client: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - of the protocol
+        return {"TYPE": "azure", "CONNECTION_STRING": self._build_connection()}
+
+    def _build_connection(self) -> str:
         account, _, rest = self.host.partition(".")
-        suffix = rest.removeprefix("dfs.")
-        blobs = f"https://{account}.blob.{suffix}" if authority is None else f"{scheme}://{authority}/{account}"
-        connection = f"BlobEndpoint={blobs};SharedAccessSignature={self.text};AccountName={account}"
-        return {"TYPE": "azure", "CONNECTION_STRING": connection}
+        blobs = self.endpoint or f"https://{account}.blob.{rest.removeprefix('dfs.')}"
+        return f"BlobEndpoint={blobs};SharedAccessSignature={self.text};AccountName={account}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +76,15 @@ class AzureVendor(CachingVendor):
     """Sign for one folder each: with the account's key, or with a key that Azure delegates to the server's identity.
 
     scope: a signature for a directory needs an account with a hierarchical namespace. One for a container reaches all
-    tables in it; who is bound by grants gets none.
+    tables in it; who is bound by grants gets none. endpoint: URL of the account's blobs for clients; None: that of the
+    server.
     """
 
-    def __init__(self, options: AzureOptions, scope: SasScope, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, options: AzureOptions, scope: SasScope, clock: Callable[[], int], endpoint: str | None = None
+    ) -> None:
         super().__init__(SAS_SECONDS, clock)
-        self._options, self._scope = options, scope
+        self._options, self._scope, self._endpoint = options, scope, endpoint or options.endpoint
         self._http = options.open_http()
         self._token = KeptToken(lambda: options.ask_token(self._http, clock), clock)
 
@@ -97,7 +107,8 @@ class AzureVendor(CachingVendor):
         protocols = "https" if self._options.build_url(folder.bucket).startswith("https:") else "https,http"
         fields = {} if key is None else key.fields
         text = sign_folder(folder, self._scope, (start, end), secret, fields, protocols)
-        return SharedAccessSignature(split_container(folder.bucket)[1], text, (now + seconds) * 1000)
+        host = split_container(folder.bucket)[1]
+        return SharedAccessSignature(host, text, (now + seconds) * 1000, self._endpoint)
 
     def _delegate(self, container: str, start: str, end: str) -> DelegationKey:
         url = f"{self._options.build_url(container)}/?restype=service&comp=userdelegationkey"

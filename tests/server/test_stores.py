@@ -1,6 +1,7 @@
 """A lake in Google Cloud Storage and one in Azure: PyIceberg with the keys that it is given, and DuckDB beside it."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -248,6 +249,19 @@ def test_load_writes_files_in_google_cloud_storage(on_gcs: Services, tmp_path: P
         assert catalog.load_table("ns.t").scan().to_arrow()["id"].to_pylist() == [1, 2]
 
 
+@pytest.mark.parametrize("services", ["on_azure"], indirect=True)
+def test_load_into_azure_says_that_it_needs_adlfs(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    (tmp_path / "rows.csv").write_text("id,name\n1,a\n2,b\n")
+    with running(create_app(services)) as uri, RestCatalog("lake", uri=uri) as catalog:
+        loaded = invoke("load", f"{tmp_path}/rows.csv", "--table", "ns.t", "--uri", uri, "--yes")
+        assert "is in Azure, which PyIceberg writes with adlfs: pip install 'pyiceberg[adlfs]'" in loaded.output
+        assert loaded.exit_code != 0
+        assert not catalog.table_exists("ns.t")
+
+
 def list_rules(boundary: Any) -> list[Any]:
     found: list[Any] = boundary["accessBoundary"]["accessBoundaryRules"]
     return found
@@ -265,7 +279,12 @@ def test_load_gives_keys_in_each_stores_properties_and_renews_them(services: Ser
     assert [each["prefix"] for each in renewed] == [each["prefix"] for each in answer["storage-credentials"]]
     host = services.policy.warehouse.partition("@")[2].partition("/")[0]
     names = (
-        {f"adls.sas-token.{host}", f"adls.sas-token-expires-at-ms.{host}", "adls.refresh-credentials-endpoint"}
+        {
+            "adls.connection-string",
+            f"adls.sas-token.{host}",
+            f"adls.sas-token-expires-at-ms.{host}",
+            "adls.refresh-credentials-endpoint",
+        }
         if host
         else {"gcs.oauth2.token", "gcs.oauth2.token-expires-at", "gcs.oauth2.refresh-credentials-endpoint"}
     )

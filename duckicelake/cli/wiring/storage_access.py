@@ -127,7 +127,8 @@ def _build_azure_access(settings: Settings, options: StoreOptions) -> StorageAcc
             client[f"adls.{service}-storage-scheme"] = parts.scheme
     if settings.azure_vending == "none":
         return StorageAccess(client)
-    return StorageAccess(client, AzureVendor(options.azure, settings.azure_vending or "directory", options.clock))
+    scope = settings.azure_vending or "directory"
+    return StorageAccess(client, AzureVendor(options.azure, scope, options.clock, settings.azure_public_endpoint))
 
 
 _BUILDERS: Final[Mapping[str, Callable[[Settings, StoreOptions], StorageAccess]]] = {
