@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from duckicelake.errors import BadInputError
 from duckicelake.maintenance.layout import RowOrder, parse_order
-from duckicelake.properties import GC_ENABLED, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP
+from duckicelake.properties import GC_ENABLED, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, TARGET_FILE_BYTES
 
 T = TypeVar("T")
 
@@ -186,6 +186,7 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
         chosen=_find_chosen(automatic, expires=expires, orphans=orphans and _ORPHANS_ENABLED in properties),
         quiet=value(QUIET_HOURS, parse_quiet_hours, None, "hours as 22:00-06:00 Europe/Berlin"),
     )
+    number(TARGET_FILE_BYTES, 1)  # SQL has read it already, and takes the default for what is none
     for name in sorted(properties):
         if name.startswith("maintenance.") and name not in known:
             raise BadInputError(f"there is no property {name}{_find_nearest(name, known)}")

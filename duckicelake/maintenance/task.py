@@ -53,8 +53,9 @@ class TaskEstimate:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "TaskEstimate":
-        """Return what `to_json` made a JSON object of."""
-        return cls(**{name.replace("-", "_"): value for name, value in fields.items()})
+        """Return what `to_json` made a JSON object of, without fields of newer versions."""
+        known = {name.replace("_", "-"): name for name in cls.__dataclass_fields__}
+        return cls(**{known[name]: value for name, value in fields.items() if name in known})
 
 
 def estimate_rewrite(table_files: int, table_bytes: int, files: int, bytes_: int, files_left: int) -> TaskEstimate:

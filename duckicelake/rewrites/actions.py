@@ -21,7 +21,7 @@ from duckicelake.catalog.scan_explanation import find_matching_files
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
-from duckicelake.errors import CommitFailedError, DamagedTableError
+from duckicelake.errors import CommitFailedError, DamagedTableError, UnavailableError
 from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent, ManifestContent
 from duckicelake.iceberg.requirements import AssertRefSnapshotId
@@ -34,8 +34,16 @@ from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepT
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
-from duckicelake.rewrites.rows import STATEMENT_SECONDS, NewFile, RewriteProcess, RewrittenTable, open_process
+from duckicelake.rewrites.rows import (
+    STATEMENT_SECONDS,
+    NewFile,
+    ProcessFailedError,
+    RewriteProcess,
+    RewrittenTable,
+    open_process,
+)
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_groups, count_files
+from duckicelake.rewrites.unreadable_files import explain_failure
 
 _ROUNDS: Final = 3
 """Of choosing files: others may remove some while they are rewritten, by copy-on-write."""
@@ -120,7 +128,10 @@ class _Rewrite:
         self.control.check()
         task = self.task
         table = RewrittenTable(task.namespace, task.table, version.metadata, version.lake_snapshot, task.policy.codec)
-        written = self._write_group(process, table, group)
+        try:
+            written = self._write_group(process, table, group)
+        except (UnavailableError, ProcessFailedError) as error:
+            raise explain_failure(self.services, process, table, group, error) from error
         upload = SnapshotUpload(self.services, version.metadata)
         try:
             _check_rows(group, sum(file.rows for file, _ in written))

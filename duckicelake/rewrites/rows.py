@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock, Timer
@@ -15,7 +15,7 @@ from typing import Any, Final
 from duckicelake.bridge.values.columns import to_columns
 from duckicelake.bridge.values.types import build_field_ids, quote_identifier
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequestError, QueryMemoryError
+from duckicelake.errors import InvalidRequestError, QueryMemoryError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.sort import SortOrder
@@ -23,11 +23,11 @@ from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import find_children
 from duckicelake.maintenance.layout import RowOrder
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
-from duckicelake.properties import BLOOM_FILTER_FPP_PREFIX, BLOOM_FILTER_PREFIX
 from duckicelake.query.processes import OpenOrder, QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets
 from duckicelake.query.statement import LAKE
+from duckicelake.rewrites.file_options import find_codec, write_filter_options
 from duckicelake.rewrites.partitions import KEY_PREFIX, PresentPartitions
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup
 
@@ -35,11 +35,8 @@ ROW_ID: Final = "_row_id"
 LAST_UPDATED: Final = "_last_updated_sequence_number"
 """Iceberg's names of the columns of row lineage."""
 _WORKER: Final = Path(__file__).with_name("worker.py")
-_ROW_GROUP_ROWS: Final = 122_880
-"""DuckDB's default."""
-_DICTIONARY_BYTES: Final = 64 * 1024 * 1024
-_FALSE_POSITIVES: Final = 0.01
-"""Iceberg's default."""
+_SPILLED: Final = "failed to offload"
+"""In DuckDB's error where its temporary files take more than `max_temp_directory_size`."""
 _STAGED: Final = "staged_rows"
 _DIRECT_SHARE: Final = 0.125
 """Of DuckDB's memory. Rows of larger files are sorted from a temporary table, which spills: a sort that reads files
@@ -56,6 +53,10 @@ KEPT_SECONDS: Final = 10.0
 """For which a process is kept that has no task."""
 _SKETCHED_AS: Final = {"boolean": "TINYINT", "int": "INTEGER", "long": "BIGINT", "timestamp": "TIMESTAMP"}
 """DuckDB's types of columns that it may have in several."""
+
+
+class ProcessFailedError(InvalidRequestError):
+    """DuckDB can't carry out a statement of a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +141,8 @@ class RewriteProcess:
             "after": after,
             "query": query,
             "divided_by": [f"{KEY_PREFIX}{at}" for at in range(len(partitions.keys))] if partitions else [],
-            "format": f"FORMAT parquet, COMPRESSION {table.codec}, FIELD_IDS {_write_field_ids(table)}"
-            f"{_write_filter_options(table.metadata)}",
+            "format": f"FORMAT parquet, COMPRESSION {find_codec(table.metadata, table.codec)}, "
+            f"FIELD_IDS {_write_field_ids(table)}{write_filter_options(table.metadata)}",
             "file_bytes": group.target_size,
             "name": secrets.token_hex(8),
         }
@@ -159,6 +160,22 @@ class RewriteProcess:
         query = f"SELECT {', '.join(column.expression for column in columns)} FROM {table.source}"
         found = self._ask(b"S", {"query": query})
         return [(distinct, base64.b64decode(sketch)) for distinct, sketch in found]
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether it lives, and does nothing."""
+        return self.process.is_alive and not self.process.is_answering
+
+    def find_read_error(self, table: RewrittenTable, files: Sequence[MemberFile]) -> str | None:
+        """Read all values of some files; return DuckDB's reason if it can't, else None."""
+        names = ", ".join(f"t.{quote_identifier(column.name)}" for column in table.metadata.schema().fields)
+        paths = _as_tuple(_quote_all(file.path for file in files))
+        query = f"SELECT max(hash({names})) FROM {table.source} WHERE t.filename IN {paths}"
+        try:
+            self._ask(b"F", {"query": query, "parameters": {}})
+        except (ProcessFailedError, UnavailableError) as error:
+            return str(error)
+        return None
 
     def find_row_ids(self, table: RewrittenTable, file: MemberFile, positions: Sequence[int]) -> list[int]:
         """Find the row ids of rows of a file by their positions, as of the table's snapshot."""
@@ -207,11 +224,19 @@ class RewriteProcess:
         try:
             _, body = self.process.ask(kind, json.dumps(message).encode(), self.limits.seconds + GRACE_SECONDS)
         except QueryMemoryError as error:
-            raise QueryMemoryError(
-                f"DuckDB takes more than the {self.limits.memory_bytes} bytes that a task gives it: raise "
-                f"DUCKICELAKE_UPKEEP_MEMORY_BYTES, of which it has half, and run the task again. {error}"
-            ) from error
+            raise self._explain_bounds(error) from error
+        except InvalidRequestError as error:
+            raise ProcessFailedError(str(error)) from error
         return json.loads(bytes(body))
+
+    def _explain_bounds(self, error: QueryMemoryError) -> QueryMemoryError:
+        """Name the setting of memory, or of disk where what is spilled takes too much."""
+        text = f"DuckDB takes more than the {self.limits.memory_bytes} bytes of memory that a task gives it: raise "
+        text += "DUCKICELAKE_UPKEEP_MEMORY_BYTES, of which it has half"
+        if _SPILLED in str(error):
+            text = f"DuckDB spills more than the {self.limits.disk_bytes} bytes of disk that a task gives it: raise "
+            text += "DUCKICELAKE_UPKEEP_DISK_BYTES, or DUCKICELAKE_UPKEEP_MEMORY_BYTES"
+        return QueryMemoryError(f"{text}, and run the task again. {error}")
 
 
 class ProcessKeeper:
@@ -297,34 +322,6 @@ def _write_field_ids(table: RewrittenTable) -> str:
     return f"{{{', '.join(ids)}}}"
 
 
-def _write_filter_options(metadata: TableMetadata) -> str:
-    """Have DuckDB write Bloom filters if the table wants one of any column.
-
-    DuckDB writes them of columns with a dictionary alone, and has no option for one column: all get a dictionary of up
-    to as many values as a row group has rows.
-    """
-    named = [name.removeprefix(BLOOM_FILTER_PREFIX) for name in metadata.properties if _asks_for_filter(metadata, name)]
-    if not named:
-        return ""
-    ratio = min(_parse_ratio(metadata.properties.get(f"{BLOOM_FILTER_FPP_PREFIX}{name}", "")) for name in named)
-    return (
-        f", DICTIONARY_SIZE_LIMIT {_ROW_GROUP_ROWS}, STRING_DICTIONARY_PAGE_SIZE_LIMIT {_DICTIONARY_BYTES}, "
-        f"BLOOM_FILTER_FALSE_POSITIVE_RATIO {ratio}"
-    )
-
-
-def _asks_for_filter(metadata: TableMetadata, name: str) -> bool:
-    return name.startswith(BLOOM_FILTER_PREFIX) and metadata.properties[name].lower() == "true"
-
-
-def _parse_ratio(text: str) -> float:
-    """Parse a share between 0 and 1; Iceberg's default for what is none."""
-    with suppress(ValueError):
-        if 0 < (ratio := float(text)) < 1:
-            return ratio
-    return _FALSE_POSITIVES
-
-
 def _write_order(table: RewrittenTable, group: RewriteGroup, order: RowOrder | None) -> tuple[list[str], str | None]:
     """Return (statements to run before, what to sort by): the order, else the table's own."""
     if order is None:
@@ -375,7 +372,9 @@ def _find_column(metadata: TableMetadata, name: str) -> str:
     """Return a column as SQL has it; InvalidRequestError for one that rows can't be ordered by."""
     found = next((column for column in metadata.schema().fields if column.name.lower() == name.lower()), None)
     if found is None or not isinstance(found.type, PrimitiveType):
-        raise InvalidRequestError(f"The order names {name}, which is no column of the table with single values")
+        raise InvalidRequestError(
+            f"The order names {name}, which is no column of the table with single values: change maintenance.sort.order"
+        )
     return quote_identifier(found.name)
 
 

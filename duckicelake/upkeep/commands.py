@@ -73,7 +73,7 @@ def run(
     """Let the lake's workers do what tables need now, whatever it does by itself, and wait for them.
 
     Snapshots expire and orphans are removed only where a policy says so; orphans also by --only. Exits with 1 if a task
-    is blocked or has failed. Ctrl-C ends the wait, not the tasks.
+    is blocked or has failed, or a table has a wrong policy. Ctrl-C ends the wait, not the tasks.
     """
     from duckicelake.errors import BadInputError
 
@@ -88,17 +88,20 @@ def run(
     else:
         path = lake.client.own("pipeline", "upkeep")
         body |= {"namespace": query["namespace"].split("\x1f")} if query else {}
-    asked = lake.client.change("POST", path, body)["tasks"]
+    answer = lake.client.change("POST", path, body)
+    asked, problems = answer["tasks"], answer.get("problems", [])
     ended = [] if no_wait else _wait(lake, query, asked)
+    for problem in problems:
+        sys.stderr.write(f"{problem}\n")
     if as_json:
-        print_json({"tasks": asked if no_wait else ended})
-    elif not asked:
+        print_json({"tasks": asked if no_wait else ended, "problems": problems})
+    elif not asked and not problems:
         typer.echo("nothing to do")
     elif no_wait:
         typer.echo(f"{len(asked)} in the queue")
-    else:
+    elif asked:
         _print_tasks(ended)
-    if any(task["state"] in {"blocked", "failed"} for task in ended):
+    if problems or any(task["state"] in {"blocked", "failed"} for task in ended):
         raise typer.Exit(1)
 
 

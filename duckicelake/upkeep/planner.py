@@ -61,16 +61,17 @@ def request_tasks(
 ) -> Sequence[DueTask]:
     """Put what tables need now into the queue, whatever they do by themselves, and return it. BadInputError.
 
+    Tables with wrong policies are returned with their problem, and nothing of them is queued.
     kinds: only these; none given: all, but those that delete for ever only where a policy asks for them.
     """
     with services.database.statement() as cursor:
         now_ms = queue.read_clock(cursor)
-    found = [item for item in find_due(services, now_ms, namespace, table, kinds) if item.problem is None]
-    found = [item for item in found if item.task.kind in list_kinds() and (kinds or item.task.is_chosen)]
+    planned = find_due(services, now_ms, namespace, table, kinds)
+    found = [item for item in planned if item.task.kind in list_kinds() and (kinds or item.task.is_chosen)]
     if found:
         with services.database.transaction() as cursor:
             queue.enqueue(cursor, found, requested_by=services.caller.principal.name)
-    return found
+    return found + [item for item in planned if item.problem is not None]
 
 
 def request_part(

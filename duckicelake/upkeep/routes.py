@@ -90,9 +90,10 @@ class RequestedTask(SpecModel):
 
 
 class RequestedTasks(SpecModel):
-    """The tasks that were put into the queue; none where nothing is due."""
+    """The tasks that were put into the queue; none where nothing is due. problems: of tables with wrong policies."""
 
     tasks: tuple[RequestedTask, ...]
+    problems: tuple[str, ...] = ()
 
 
 class RequestUpkeep(StrictRequest):
@@ -223,7 +224,8 @@ def _request(
 def _answer_request(services: Services, found: Sequence[DueTask]) -> RequestedTasks:
     if found:
         wake_planner(services)
-    return RequestedTasks(tasks=tuple(map(_describe, found)))
+    tasks = tuple(_describe(item) for item in found if item.problem is None)
+    return RequestedTasks(tasks=tasks, problems=tuple(item.problem for item in found if item.problem is not None))
 
 
 def _check_kinds(kinds: Collection[str]) -> None:

@@ -21,6 +21,7 @@ from duckicelake.catalog.context.caller import Caller, Principal
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.jobs import BeginJob, EndJob, Kind, RenewJob, Result
 from duckicelake.errors import (
+    BadInputError,
     CatalogError,
     CommitStateUnknownError,
     ConflictError,
@@ -229,7 +230,10 @@ class Worker:
             return TaskEnd("done", "the table is gone", is_attempt=False)
         if claimed.attempts > MAX_ATTEMPTS:
             return TaskEnd("failed", f"each of {MAX_ATTEMPTS} workers was killed at it")
-        policy = parse_policy(claimed.policies)
+        try:
+            policy = parse_policy(claimed.policies)
+        except BadInputError as error:  # of a server of a newer version, which knows more
+            return TaskEnd("blocked", f"{error}. {name_worker()} is of another version than the server that planned it")
         quiet = find_quiet_end(policy, claimed.now_ms)
         if quiet is not None:
             return TaskEnd("waiting", "quiet hours", until_ms=quiet, is_attempt=False)

@@ -1,0 +1,59 @@
+"""PURE. How the files of rewrites are written, by the table's properties: their codec and Bloom filters."""
+
+from contextlib import suppress
+from typing import Final
+
+from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.properties import BLOOM_FILTER_FPP_PREFIX, BLOOM_FILTER_PREFIX, COMPRESSION_CODEC
+
+_ROW_GROUP_ROWS: Final = 122_880
+"""DuckDB's default."""
+_DICTIONARY_BYTES: Final = 64 * 1024 * 1024
+_FALSE_POSITIVES: Final = 0.01
+"""Iceberg's default."""
+_CODECS: Final = {"lz4": "lz4_raw"} | {
+    name: name for name in ("uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4_raw")
+}
+"""DuckDB's names by Iceberg's."""
+
+
+def find_codec(metadata: TableMetadata, default: str) -> str:
+    """Return DuckDB's name of the table's codec, or the default if it has none. Raises InvalidRequestError."""
+    name = metadata.properties.get(COMPRESSION_CODEC)
+    if name is None:
+        return default
+    if name.lower() not in _CODECS:
+        known = ", ".join(sorted(_CODECS))
+        raise InvalidRequestError(
+            f"The table's {COMPRESSION_CODEC} is {name!r}: rewrites write {known}. Set one of these"
+        )
+    return _CODECS[name.lower()]
+
+
+def write_filter_options(metadata: TableMetadata) -> str:
+    """Have DuckDB write Bloom filters if the table wants one of any column.
+
+    DuckDB writes them of columns with a dictionary alone, and has no option for one column: all get a dictionary of up
+    to as many values as a row group has rows.
+    """
+    named = [name.removeprefix(BLOOM_FILTER_PREFIX) for name in metadata.properties if _asks_for_filter(metadata, name)]
+    if not named:
+        return ""
+    ratio = min(_parse_ratio(metadata.properties.get(f"{BLOOM_FILTER_FPP_PREFIX}{name}", "")) for name in named)
+    return (
+        f", DICTIONARY_SIZE_LIMIT {_ROW_GROUP_ROWS}, STRING_DICTIONARY_PAGE_SIZE_LIMIT {_DICTIONARY_BYTES}, "
+        f"BLOOM_FILTER_FALSE_POSITIVE_RATIO {ratio}"
+    )
+
+
+def _asks_for_filter(metadata: TableMetadata, name: str) -> bool:
+    return name.startswith(BLOOM_FILTER_PREFIX) and metadata.properties[name].lower() == "true"
+
+
+def _parse_ratio(text: str) -> float:
+    """Parse a share between 0 and 1; Iceberg's default for what is none."""
+    with suppress(ValueError):
+        if 0 < (ratio := float(text)) < 1:
+            return ratio
+    return _FALSE_POSITIVES

@@ -1,0 +1,204 @@
+"""Policies and tables for which a task can't be done: each has a state that says why, and what to do."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.maintenance.policy import AUTOMATIC
+from duckicelake.server.app import create_app
+from duckicelake.upkeep.planner import request_part, request_tasks
+from duckicelake.upkeep.policies import find_policies
+from duckicelake.upkeep.queue import QueuedTask
+from duckicelake.upkeep.worker import Worker
+from tests.support.client import NS, Client, Draft, duckdb_rows, local, set_properties
+from tests.support.commands import run_here
+from tests.upkeep.test_queue import LIMITS, make_ready, only, plan, set_policies, tasks
+
+Duck = duckdb.DuckDBPyConnection
+KINDS = ("compact", "sort")
+SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": 1, "name": "id", "type": "long", "required": False},
+        {"id": 2, "name": "name", "type": "string", "required": False},
+        {
+            "id": 3,
+            "name": "s",
+            "required": False,
+            "type": {"type": "struct", "fields": [{"id": 4, "name": "a", "type": "int", "required": False}]},
+        },
+    ],
+}
+WRONG_POLICIES = {
+    "a number": ({"maintenance.compaction.min-files": "many"}, "min-files is 'many': it should be a number from 1 on"),
+    "a size": ({"write.target-file-size-bytes": "1GB"}, "bytes is '1GB': it should be a number from 1 on"),
+    "a share": ({"maintenance.sort.min-share": "2"}, "min-share is '2': it should be a share between 0 and 1"),
+    "a flag": ({"maintenance.compaction.enabled": "yes"}, "enabled is 'yes': it should be true or false"),
+    "an age": ({"maintenance.flush.max-age": "soon"}, "max-age is 'soon': it should be an age as 90m, 12h or 3d"),
+    "an order": ({"maintenance.sort.order": "zorder(id DESC)"}, "it should be columns as `day DESC, id`"),
+    "a kind": ({AUTOMATIC: "vacuum"}, "automatic is 'vacuum': it should be none, or kinds of flush, sort"),
+    "hours": ({"maintenance.quiet-hours": "9 to 5"}, "it should be hours as 22:00-06:00 Europe/Berlin"),
+    "a zone": ({"maintenance.quiet-hours": "22:00-06:00 Mars/Base"}, "it should be hours as 22:00-06:00 Europe/Berlin"),
+    "a name": ({"maintenance.compact.enabled": "true"}, "did you mean maintenance.compaction.enabled?"),
+    "orphans too young": ({"maintenance.orphans.older-than": "5m"}, "it should be an age of an hour or more, as 3d"),
+}
+BLOCKING_POLICIES = {
+    "a column that is gone": ({"maintenance.sort.order": "gone"}, "names gone, which is no column", "sort"),
+    "a struct": ({"maintenance.sort.order": "zorder(s, id)"}, "names s, which is no column", "sort"),
+    "a field of a struct": ({"maintenance.sort.order": "s.a"}, "change maintenance.sort.order", "sort"),
+    "a codec": (
+        {"write.parquet.compression-codec": "lzo"},
+        "codec is 'lzo': rewrites write brotli, gzip, lz4",
+        "compact",
+    ),
+}
+
+
+@pytest.fixture
+def lake(client: Client, ducklake: Duck) -> Client:
+    """A lake that compacts and sorts by itself, with a table of small files."""
+    set_policies(client.services, {AUTOMATIC: ",".join(KINDS)})
+    client.create(schema=SCHEMA)
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    for number in range(6):
+        ducklake.execute(f"INSERT INTO lake.ns.t SELECT range, 'x', {{'a': range}} FROM range({number}, {number} + 20)")
+    return client
+
+
+@pytest.fixture
+def http(lake: Client, serve: Callable[[FastAPI], httpx.Client]) -> httpx.Client:
+    return serve(create_app(lake.services))
+
+
+@pytest.mark.parametrize("name", WRONG_POLICIES)
+def test_wrong_policy_is_named_wherever_one_looks(lake: Client, http: httpx.Client, name: str) -> None:
+    policies, says = WRONG_POLICIES[name]
+    lake.commit(set_properties(**policies))
+    assert says in str(find_policies(lake.services, NS, "t").problem)
+    assert [says in problem for problem in http.get("/pipeline/v1/plan").json()["problems"]] == [True]
+    asked = http.post("/pipeline/v1/upkeep", json={}).raise_for_status().json()
+    assert (asked["tasks"], [says in problem for problem in asked["problems"]]) == ([], [True])
+    plan(lake.services)
+    (task,) = http.get("/pipeline/v1/upkeep").json()["tasks"]
+    assert (task["kind"], task["state"], says in task["message"]) == ("policy", "blocked", True), task
+    lake.commit({"requirements": [], "updates": [{"action": "remove-properties", "removals": [*policies]}]})
+    plan(lake.services)
+    assert [(found.kind, found.state) for found in tasks(lake.services)] == [("compact", "queued")]
+
+
+def test_command_says_what_is_wrong_with_a_policy(lake: Client, http: httpx.Client) -> None:
+    lake.commit(set_properties(**{"maintenance.compaction.min-files": "many"}))
+    for command in (("run", "ns.t"), ("run", "--no-wait"), ("plan",)):
+        ended = run_here("upkeep", *command, "--uri", str(http.base_url))
+        assert "ns.t is left alone: the property maintenance.compaction.min-files is 'many'" in ended.stderr, ended
+        assert (ended.returncode, "nothing to do" in ended.stdout) == (1, False), ended
+
+
+@pytest.mark.parametrize("name", BLOCKING_POLICIES)
+def test_policy_that_does_not_fit_the_table_blocks_its_task_until_it_does(
+    lake: Client, ducklake: Duck, name: str
+) -> None:
+    policies, says, kind = BLOCKING_POLICIES[name]
+    lake.commit(set_properties(**policies))
+    before = duckdb_rows(ducklake)
+    plan(lake.services)
+    found = work(lake.services)
+    assert (found.kind, found.state, says in str(found.message)) == (kind, "blocked", True), found.message
+    assert duckdb_rows(ducklake) == before
+    lake.commit({"requirements": [], "updates": [{"action": "remove-properties", "removals": [*policies]}]})
+    request_tasks(lake.services, None, None, ("compact",))
+    assert work(lake.services, "compact").state == "done"
+    assert duckdb_rows(ducklake) == before
+
+
+def test_rewritten_files_have_the_codec_of_the_table(lake: Client, ducklake: Duck) -> None:
+    lake.commit(set_properties(**{"write.parquet.compression-codec": "brotli"}))
+    plan(lake.services)
+    assert work(lake.services).state == "done"
+    ((path,),) = list_files(ducklake)
+    assert ducklake.sql(f"SELECT DISTINCT compression FROM parquet_metadata('{path}')").fetchall() == [("BROTLI",)]
+
+
+def cut_out(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + bytes(len(data) // 3) + data[4 + len(data) // 3 :])
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def encrypt(path: Path) -> None:
+    path.write_bytes(b"PARE" + path.read_bytes()[4:-4] + b"PARE")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut_out, cut_off, encrypt, empty], ids=lambda act: act.__name__)
+def test_file_that_can_not_be_read_is_named_and_the_task_goes_on_once_it_is_back(
+    lake: Client, ducklake: Duck, damage: Callable[[Path], None]
+) -> None:
+    before = duckdb_rows(ducklake)
+    path = local(str(list_files(ducklake)[3][0]))
+    data = path.read_bytes()
+    damage(path)
+    plan(lake.services)
+    found = work(lake.services)
+    assert found.state == "blocked", found
+    for text in (path.name, "Restore the file", "is missing" if damage is Path.unlink else "can't be read"):
+        assert text in str(found.message), found.message
+    assert len(list_files(ducklake)) == 6
+    path.write_bytes(data)
+    request_tasks(lake.services, None, None, ("compact",))
+    assert work(lake.services).state == "done"
+    assert duckdb_rows(ducklake) == before
+
+
+def test_wrong_count_of_rows_blocks_a_rewrite(lake: Client, ducklake: Duck) -> None:
+    client = Client(lake.services)
+    client.create("u")
+    draft = Draft(client.metadata("u"))
+    rows = [(number, "n") for number in range(5)]
+    files = [draft.data_file(rows), replace(draft.data_file(rows), record_count=3)]
+    client.commit(draft.body([draft.manifest(files)]), "u")
+    request_part(lake.services, NS, "u", (), "id >= 0")
+    found = work(lake.services)
+    assert (found.state, "DuckDB reads 10 rows in 2 files" in str(found.message)) == ("blocked", True), found
+    assert ducklake.sql("SELECT count(*) FROM ducklake_list_files('lake', 'u', schema => 'ns')").fetchall() == [(2,)]
+
+
+def test_task_of_a_newer_server_is_blocked_and_keeps_no_other_from_being_done(lake: Client) -> None:
+    plan(lake.services)
+    newer: Mapping[str, Any] = {"maintenance.of-the-future": "1"}
+    with lake.services.database.transaction() as cursor:
+        cursor.execute(
+            "UPDATE duckicelake_upkeep_task SET policies = %(policies)s::json, "
+            "estimate = (estimate::jsonb || '{\"of-the-future\": 1}')::json",
+            {"policies": json.dumps(newer)},
+        )
+    found = work(lake.services)
+    assert (found.state, "is of another version" in str(found.message)) == ("blocked", True), found
+
+
+def list_files(ducklake: Duck) -> list[tuple[object, ...]]:
+    query = "SELECT data_file FROM ducklake_list_files('lake', 't', schema => 'ns') ORDER BY ALL"
+    return ducklake.execute(query).fetchall()
+
+
+def work(services: Services, kind: str | None = None) -> QueuedTask:
+    """Do all tasks; return the one, or that of a kind."""
+    make_ready(services)
+    while Worker(LIMITS).work(services):
+        pass
+    return only(services) if kind is None else next(task for task in tasks(services) if task.kind == kind)
