@@ -18,7 +18,8 @@ from tests.test_imports import MODULES, PACKAGE, tree_of
 from tests.test_packaging import PROJECT
 
 STORES_OF_S3 = {
-    f"storage/{name}.py" for name in ("connections", "s3", "s3_buckets", "s3_errors", "probe", "signer", "sts_vendor")
+    f"storage/{name}.py"
+    for name in ("connections", "s3", "s3_buckets", "s3_errors", "s3_uploads", "probe", "signer", "sts_vendor")
 }
 IMPORTED_LATE = {
     "boto3": {"storage/s3.py", "storage/signer.py", "storage/sts_vendor.py"},

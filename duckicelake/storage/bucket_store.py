@@ -33,7 +33,8 @@ _CHUNK_BYTES: Final = 1 << 20
 _MAX_WRITE_ROUNDS: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.25
 _MAX_PAUSE_SECONDS: Final = 20.0
-_PARALLEL_PARTS: Final = 4
+PARALLEL_PARTS: Final = 4
+"""How many parts of a file are sent at once."""
 _PROBE_CONTENT: Final = b"duckicelake tries here whether it can write\n"
 
 
@@ -158,11 +159,10 @@ class BucketStore(ABC):
 
     def overwrite(self, location: str, content: ObjectContent) -> None:
         """Write a file, whether or not one is there."""
-        length = measure_content(content)
         if self._is_in_parts(content):
-            together = self.limits.find_part_bytes(length) * _PARALLEL_PARTS
-            self._ask(location, lambda bucket, key: self._put_parts(bucket, key, content), together)
+            self.put_parts(location, content)
             return
+        length = measure_content(content)
         self._ask(location, lambda bucket, key: bucket.put(key, content, use_multipart=False), length)
 
     def _is_in_parts(self, content: ObjectContent) -> bool:
@@ -170,9 +170,14 @@ class BucketStore(ABC):
         limit = self.limits.part_bytes if isinstance(content, Path) else self.limits.whole_bytes
         return measure_content(content) > limit
 
-    def _put_parts(self, bucket: ObstoreBucket, key: str, content: ObjectContent) -> None:
+    def put_parts(self, location: str, content: ObjectContent) -> None:
+        """Write a file in parts, whether or not one is there. Raises errors of the error tree."""
         part_bytes = self.limits.find_part_bytes(measure_content(content))
-        bucket.put(key, content, use_multipart=True, chunk_size=part_bytes, max_concurrency=_PARALLEL_PARTS)
+
+        def put(bucket: ObstoreBucket, key: str) -> None:
+            bucket.put(key, content, use_multipart=True, chunk_size=part_bytes, max_concurrency=PARALLEL_PARTS)
+
+        self._ask(location, put, part_bytes * PARALLEL_PARTS)
 
     def exists(self, location: str) -> bool:
         return self._size_if_there(location) is not None

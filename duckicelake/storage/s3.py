@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.extras import DeferredModule
-from duckicelake.storage.bucket_store import BucketStore, ObjectContent, parse_bucket_location
+from duckicelake.storage.bucket_store import BucketStore, ObjectContent, measure_content, parse_bucket_location
 from duckicelake.storage.connections import USER_AGENT, ConnectionLimits
 from duckicelake.storage.failed_requests import RequestFailedError
 from duckicelake.storage.protocol import StoredFile
 from duckicelake.storage.s3_buckets import PAYER_HEADER, Buckets, ServerSideEncryption
 from duckicelake.storage.s3_errors import translate_s3_errors, translate_settings_errors
 from duckicelake.storage.s3_requests import DEFAULT_REGION
+from duckicelake.storage.s3_uploads import send_in_parts
 
 if TYPE_CHECKING:
     import boto3
@@ -38,6 +39,14 @@ else:
 
 _S3_PREFIX: Final = "s3://"
 _NOT_IMPLEMENTED_STATUS: Final = 501
+_OBSTORE_HEADERS: Final = (
+    "AWS_CHECKSUM_ALGORITHM",
+    "AWS_SERVER_SIDE_ENCRYPTION",
+    "AWS_SSE_BUCKET_KEY_ENABLED",
+    "AWS_SSE_CUSTOMER_KEY_BASE64",
+    "AWS_SSE_KMS_KEY_ID",
+)
+"""Variables by which obstore adds headers to each part, which boto3 doesn't read."""
 
 
 @cache
@@ -192,6 +201,17 @@ class S3Store(BucketStore):
 
     def delete(self, location: str) -> None:
         self._ask(location, lambda bucket, key: bucket.delete(key))  # a 404 is that of a missing bucket
+
+    def put_parts(self, location: str, content: ObjectContent) -> None:
+        if any(os.environ.get(name) for name in _OBSTORE_HEADERS):
+            super().put_parts(location, content)
+            return
+        bucket, key = parse_s3_location(location)
+        part_bytes = self.limits.find_part_bytes(measure_content(content))
+        client = self._open_client(self.find_address(bucket)[1])
+        options = {} if self.options.encryption is None else self.options.encryption.build_upload_options()
+        with self.translate_errors(location):
+            send_in_parts(client, (bucket, key), content, part_bytes, options)
 
     def files_below(self, folder: str) -> Iterator[StoredFile]:
         bucket, prefix = parse_s3_location(folder.rstrip("/"))

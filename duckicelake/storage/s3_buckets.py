@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from duckicelake.extras import DeferredModule
 from duckicelake.storage.connections import ConnectionLimits, OpenStores
@@ -56,6 +56,15 @@ class ServerSideEncryption:
             options["sse_kms_key_id"] = self.key
         if self.has_bucket_key is not None:
             options["sse_bucket_key_enabled"] = self.has_bucket_key
+        return options
+
+    def build_upload_options(self) -> Mapping[str, Any]:
+        """Build boto3's options of an upload in parts."""
+        options: dict[str, Any] = {"ServerSideEncryption": _ALGORITHMS[self.type]}
+        if self.key is not None:
+            options["SSEKMSKeyId"] = self.key
+        if self.has_bucket_key is not None:
+            options["BucketKeyEnabled"] = self.has_bucket_key
         return options
 
     def list_client_properties(self) -> Mapping[str, str]:

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 
 import pytest
 
-from duckicelake.errors import AlreadyExistsError, CatalogError
+from duckicelake.errors import AlreadyExistsError, CatalogError, StoreDeniedError
 from duckicelake.storage.bucket_store import UploadLimits
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.s3_buckets import PAYER_HEADER, ServerSideEncryption
@@ -89,6 +90,26 @@ def test_part_that_fails_is_sent_again_and_nothing_stays_of_an_upload_that_faile
         with pytest.raises(CatalogError, match="503"):
             store.write(f"{bucket.uri}/x", DATA)
     assert store.exists(f"{bucket.uri}/x") is is_written
+    with closing(bucket.minio.client()) as client:
+        assert client.list_multipart_uploads(Bucket=bucket.name, Prefix="x").get("Uploads", []) == []
+
+
+def test_upload_is_aborted_once_no_part_is_under_way(bucket: Bucket, store: S3Store, proxy: Proxy) -> None:
+    """A part that arrives after the abort would stay in the store, where no listing of files shows it."""
+    ended: list[str] = []
+
+    def fail_slowly(request: Request) -> int | None:
+        is_failing = "partNumber=2" in request.path
+        if request.method == "PUT" and not is_failing:
+            sleep(0.5)
+        ended.append(request.method)
+        return 403 if request.method == "PUT" and is_failing else None
+
+    proxy.spoil = fail_slowly
+    with pytest.raises(StoreDeniedError):
+        store.write(f"{bucket.uri}/x", DATA)
+    assert ended.count("PUT") == 3
+    assert set(ended[ended.index("DELETE") :]) == {"DELETE"}
     with closing(bucket.minio.client()) as client:
         assert client.list_multipart_uploads(Bucket=bucket.name, Prefix="x").get("Uploads", []) == []
 
