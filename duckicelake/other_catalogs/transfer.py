@@ -3,6 +3,7 @@
 A table keeps its UUID. So the lake itself says what is there already, and a migration goes on where it ended.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _REGISTER_SECONDS: Final = 3600.0
 """Timeout of a registration: the server reads every manifest of the table's history first."""
+_HISTORY_SECONDS: Final = 10.0
+"""How long the history is waited for, where it alone tells whether a table was written here."""
+_HISTORY_PAUSE_SECONDS: Final = 0.2
 WatchCopy = Callable[[str], CopyProgress]
 _FORMAT_REFUSED: Final = "(MISSING.md, file-formats)"
 """Ends the server's refusal of ORC and Avro."""
@@ -156,11 +160,19 @@ def _load_here(lake: Lake, one: _Found) -> Json | None:
 
 
 def _is_as_registered(lake: Lake, one: _Found, ours: Json | None) -> bool:
-    """Return whether the last change of a table is that it was registered, as it is now: the history lags a second."""
-    last = next(lake.history(one.called, page_size=1), None)
-    if ours is None or last is None or last.operation != "register_table":
-        return False
-    return last.iceberg_snapshot_id == find_current_snapshot(ours)
+    """Return whether the last change of a table is that it was registered, as it is now.
+
+    The history lags, by a second or by more on a busy machine: until it says more than an earlier registration, wait.
+    """
+    current = None if ours is None else find_current_snapshot(ours)
+    deadline = time.monotonic() + _HISTORY_SECONDS
+    while True:
+        last = next(lake.history(one.called, page_size=1), None)
+        if last is not None and last.operation == "register_table" and last.iceberg_snapshot_id == current:
+            return True
+        if (last is not None and last.operation != "register_table") or time.monotonic() > deadline:
+            return False
+        time.sleep(_HISTORY_PAUSE_SECONDS)
 
 
 def _register(lake: Lake, one: _Found, table: CatalogTable, plan: MigrationPlan, *, overwrite: bool) -> Outcome:

@@ -122,6 +122,17 @@ def test_changes_that_the_source_made_since_come_with_update(sources: Sources, f
     assert sources.ids(orders) == sorted([0, 1, 2, *range(5, 20)])
 
 
+def test_table_whose_source_forgets_snapshots_at_once_is_behind_and_not_diverged(sources: Sources, filled: str) -> None:
+    """Only the history says then that it wasn't written here, and the history comes later than the table."""
+    only, orders = ("--namespace", filled), f"{filled}.orders"
+    for arguments in ((), ("--update",)):
+        sources.migrate("jdbc", *only, *arguments)
+        theirs = sources.sql.load_table(orders)
+        theirs.append(ROWS.slice(0, 3))
+        theirs.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in theirs.snapshots()[:-1]]).commit()
+        assert sources.states("jdbc", *only, code=1)[orders] == "behind"
+
+
 def test_what_was_changed_here_or_has_the_name_is_left_alone(sources: Sources, filled: str) -> None:
     only, orders, stores = ("--namespace", filled), f"{filled}.orders", f"{filled}.eu.stores"
     with duckicelake.connect(sources.target.uri) as lake:
