@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -15,7 +16,7 @@ from duckdb_extensions import import_extension
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from scripts.backends_job.minio import Minio
+from scripts.backends_job.minio import KMS_KEY, Minio
 from scripts.demo_job.backend import CLIENT, SECRET
 from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import PROGRAM, RunningLake, own_environment
@@ -119,6 +120,32 @@ def test_doctor_tries_the_keys_that_clients_get(lake: RunningLake) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_spark_works_with_vended_keys_and_with_signatures(lake: RunningLake) -> None:
+    run_spark(lake)
+
+
+@pytest.mark.spark
+@pytest.mark.more_engines
+@pytest.mark.timeout(900)
+def test_spark_encrypts_with_the_key_that_the_server_names(minio: Minio) -> None:
+    """By vended keys and by signatures, its data, delete and metadata files, and those that the server writes."""
+    settings = {"DUCKICELAKE_S3_SSE": "kms", "DUCKICELAKE_S3_KMS_KEY": KMS_KEY}
+    with guarded_lake(minio, "encrypted", settings) as lake:
+        with duckdb_lake(lake) as owner:
+            owner.execute("CREATE SCHEMA lake.ns")
+            owner.execute("CREATE TABLE lake.ns.born_in_duckdb AS SELECT range AS id FROM range(1000)")
+        run_spark(lake)
+        bucket, _, prefix = lake.backend.settings["DUCKICELAKE_WAREHOUSE"].removeprefix("s3://").partition("/")
+        with closing(minio.client()) as client:
+            below = f"{prefix}/data/ns/".lstrip("/")
+            listed = client.list_objects_v2(Bucket=bucket, Prefix=below)["Contents"]
+            keys = [found["Key"] for found in listed if "born_in_duckdb" not in found["Key"]]
+            heads = {key: client.head_object(Bucket=bucket, Key=key) for key in keys}
+    assert {key.rpartition(".")[2] for key in keys} >= {"parquet", "avro", "json"}
+    encrypted = {key: head.get("SSEKMSKeyId", "").rpartition(":")[2] for key, head in heads.items()}
+    assert encrypted == dict.fromkeys(keys, KMS_KEY)
+
+
+def run_spark(lake: RunningLake) -> None:
     command = [sys.executable, "-m", "tests.engines.spark_without_keys", lake.uri, CREDENTIAL]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr[-20000:]
