@@ -155,9 +155,9 @@ def test_changes_of_a_mixed_history_lead_from_the_rows_of_each_snapshot_to_those
     numbers = numbers_of(client, namespace)
     of_server = read_from_server(lake, namespace, version)
     assert {numbers[snapshot] for snapshot, step in zip(line, steps_of_spark, strict=True) if step} == {*of_server}
-    for snapshot, step in zip(line, steps_of_spark, strict=True):
-        row_ids = [row[3] if version == 3 else None for row in step]
-        said = Counter((row[0], row_id, tuple(row[-COLUMNS:])) for row, row_id in zip(step, row_ids, strict=True))
+    for snapshot, rows in zip(line, steps_of_spark, strict=True):
+        row_ids = [row[3] if version == 3 else None for row in rows]
+        said = Counter((row[0], row_id, tuple(row[-COLUMNS:])) for row, row_id in zip(rows, row_ids, strict=True))
         assert of_server.get(numbers[snapshot], Counter()) == said, numbers[snapshot]
     assert [len(step) for step in found[:4]] == [60, 3, 3, 6]
     assert found[-2] == Counter(
