@@ -242,12 +242,13 @@ def _format_count(number: int, what: str) -> str:
 
 
 def format_size(size: int) -> str:
-    """Format a number of bytes with a unit."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}"
-        size /= 1024  # type: ignore[assignment]
-    return f"{size:,.1f} TB"
+    """Format a number of bytes with a unit of powers of 1000, as the console and the other commands do."""
+    number = float(size)
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if number < 1000 or unit == "TB":
+            break
+        number /= 1000
+    return f"{number:,.{0 if unit == 'bytes' or number >= 100 else 1}f} {unit}"
 
 
 def _format_age(milliseconds: int) -> str:

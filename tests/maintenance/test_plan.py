@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from duckicelake.errors import BadInputError
-from duckicelake.maintenance.plan import MaintenanceState, parse_state, plan_jobs
+from duckicelake.maintenance.plan import MaintenanceState, format_size, parse_state, plan_jobs
 from duckicelake.maintenance.policy import DAY_MS, HOUR_MS, JOB_KINDS, check_overrides, parse_policy
 
 NOW = 1_800_000_000_000
@@ -51,11 +51,26 @@ def test_inlined_rows_of_unknown_age_are_old() -> None:
     assert "flush" in planned(replace(FRESH, inlined_rows=1, inlined_oldest_ms=None))
 
 
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (150_000, "150 kB"),
+        (512 << 20, "537 MB"),
+        (10**16, "10,000 TB"),
+    ],
+)
+def test_sizes_have_units_of_powers_of_1000(size: int, text: str) -> None:
+    assert format_size(size) == text
+
+
 def test_small_files_are_merged_where_a_partition_has_enough_of_them() -> None:
     scattered = replace(FRESH, small_by_partition={1: 1000, 4: 200})
     assert planned(scattered) == {}
     some = replace(FRESH, small_by_partition={1: 1000, 5: 2, 30: 1})
-    assert planned(some) == {"compact": "40 files in 3 partitions are under 3/4 of the target size of 512 MB"}
+    assert planned(some) == {"compact": "40 files in 3 partitions are under 3/4 of the target size of 537 MB"}
     assert "compact" in planned(scattered, **under("maintenance.compaction.min-files", "4"))
     assert planned(replace(FRESH, small_by_partition={1: 9}), **under("maintenance.compaction.min-files", "1")) == {}
     assert planned(some, **under("maintenance.compaction.enabled", "false")) == {}
@@ -72,7 +87,7 @@ def test_files_that_lost_many_rows_are_rewritten(ratio: str, files: int) -> None
 def test_table_is_sorted_anew_once_enough_is_unsorted_and_merged_in_order_until_then() -> None:
     table = replace(FRESH, bytes=1000, unsorted_bytes=200, small_by_partition={9: 1})
     order = under("maintenance.sort.order", "zorder(x, y)")
-    why = "20% of 1,000 bytes aren't sorted by zorder(x, y), from 20% on all is sorted again"
+    why = "20% of 1.0 kB aren't sorted by zorder(x, y), from 20% on all is sorted again"
     assert planned(table, **order) == {"sort": why}
     assert list(planned(replace(table, unsorted_bytes=199), **order)) == ["compact"]
     assert list(planned(table)) == ["compact"]

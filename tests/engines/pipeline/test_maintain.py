@@ -261,7 +261,7 @@ def test_next_run_does_what_a_killed_one_has_not(
         engines.duck.execute(f"INSERT INTO {name} SELECT range FROM range({number * 20}, {number * 20 + 20})")
     dry = command(lake, namespace, "--dry-run")
     (job,) = json.loads(dry.communicate()[0])["jobs"]
-    assert (dry.returncode, job["why"]) == (0, "40 files in 1 partition are under 3/4 of the target size of 512 MB")
+    assert (dry.returncode, job["why"]) == (0, "40 files in 1 partition are under 3/4 of the target size of 537 MB")
     killed = command(lake, namespace)
     while not (jobs := list(client.jobs(namespace=namespace, result="running"))):
         assert killed.poll() is None
