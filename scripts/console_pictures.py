@@ -25,6 +25,7 @@ _ACT_MS: Final = 10_000
 _HOSTILE: Final = '<img src=x onerror="alert(1)">'
 _WORD: Final = "extraordinarily_long_name_of_what_a_department_once_called_its_orders"
 _LONG: Final = f"{_WORD}_{_WORD}"[:120]
+_SHOWN: Final = {"name": "shown", "query": "SELECT region, count(*) AS n FROM orders GROUP BY region"}
 _RIGHT_TO_LEFT: Final = "مبيعات\u202e.txt"
 
 
@@ -81,6 +82,9 @@ def served_lake(kind: str) -> Iterator[str]:
     ):
         if kind != "empty":
             (fill_long if kind == "long" else fill)(lake.uri)
+        if kind == "filled":
+            views = f"{lake.uri}/v1/namespaces/sales/materialized-views"
+            httpx.post(views, json=_SHOWN, timeout=60).raise_for_status()
         yield lake.uri
 
 

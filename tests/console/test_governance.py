@@ -134,7 +134,7 @@ def test_policies_are_added_seen_as_another_and_dropped(
         server = GovernedServer(str(lake.http.base_url).rstrip("/"), lake.tokens)
         page = server.open(window, "policies?on=table:sales.eu.t")
         page.get_by_label("Who").fill("ann")
-        page.get_by_role("region", name="What somebody sees").get_by_role("button", name="Show").click()
+        page.get_by_role("region", name="What a principal sees of it").get_by_role("button", name="Show").click()
         expect(page.get_by_text("ann sees the rows where region = 'eu'")).to_be_visible()
         page.get_by_role("button", name="Add a policy").click()
         dialog = dialog_of(page)

@@ -21,7 +21,8 @@ interface Choice {
 export function Palette({ warehouse, close }: { warehouse: string; close: () => void }) {
   const [typed, setTyped] = useState("");
   const [at, setAt] = useState(0);
-  const choices = useChoices(warehouse, typed);
+  const [isEntered, setEntered] = useState(false);
+  const { choices, current } = useChoices(warehouse, typed);
   const list = useRef<HTMLUListElement>(null);
   const chosen = Math.min(at, choices.length - 1);
   useEffect(() => {
@@ -32,10 +33,15 @@ export function Palette({ warehouse, close }: { warehouse: string; close: () => 
     close();
     choice.go();
   };
+  useEffect(() => {
+    if (!isEntered || Math.max(chosen, 0) >= current) return;
+    setEntered(false);
+    choose(choices[chosen]);
+  });
   const press = (event: KeyboardEvent) => {
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (move !== undefined) setAt((chosen + move + choices.length) % Math.max(choices.length, 1));
-    else if (event.key === "Enter") choose(choices[chosen]);
+    else if (event.key === "Enter") setEntered(true);
     else return;
     event.preventDefault();
   };
@@ -56,6 +62,7 @@ export function Palette({ warehouse, close }: { warehouse: string; close: () => 
           onChange={({ target }) => {
             setTyped(target.value);
             setAt(0);
+            setEntered(false);
           }}
           onKeyDown={press}
         />
@@ -82,10 +89,13 @@ export function Palette({ warehouse, close }: { warehouse: string; close: () => 
   );
 }
 
-function useChoices(warehouse: string, typed: string): readonly Choice[] {
+/** What is found, and how many of them are of what is typed now: things of an earlier word stay until the answer comes. */
+function useChoices(warehouse: string, typed: string): { choices: readonly Choice[]; current: number } {
   const navigate = useNavigate();
-  const words = useDeferredValue(typed.trim().toLowerCase());
-  const { data: found = [] } = useQuery({ ...findQuery(warehouse, words), placeholderData: keepPreviousData });
+  const words = typed.trim().toLowerCase();
+  const asked = useDeferredValue(words);
+  const answer = useQuery({ ...findQuery(warehouse, asked), placeholderData: keepPreviousData });
+  const found = answer.data ?? [];
   const { data: caller } = useQuery(callerQuery(warehouse));
   const sections = sectionsFor([...SECTIONS, ...ADMINISTRATION], caller);
   const pages = sections
@@ -107,7 +117,9 @@ function useChoices(warehouse: string, typed: string): readonly Choice[] {
       go: () => navigate({ to: "/w/$warehouse/tables", params: { warehouse }, search: { new: kind } }),
     }));
   const things = found.map((object) => ({ ...describe(object), go: () => navigate(addressOf(warehouse, object)) }));
-  return [...pages, ...makes, ...things];
+  const choices = [...pages, ...makes, ...things];
+  const isCurrent = asked === words && !answer.isPlaceholderData;
+  return { choices, current: isCurrent ? Number.POSITIVE_INFINITY : pages.length + makes.length };
 }
 
 const ICONS = { namespace: Folder, table: Table2, view: Eye } as const;

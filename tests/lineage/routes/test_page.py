@@ -95,12 +95,12 @@ def open_at(page: Page, uri: str, query: str) -> None:
 def test_graph_is_drawn_from_what_a_table_comes_from_to_what_is_made_of_it(lake: Lake, window: Visit) -> None:
     page = window.page
     open_at(page, lake.uri, "node=sales.euro")
-    names = ["Outside the lake s3://landing/orders", "Job ingest_orders", "Table sales.orders", "View sales.euro"]
+    names = ["Outside the lake s3://landing orders", "Job ingest_orders", "Table sales orders", "View sales euro"]
     names += [
         "Job daily_revenue",
-        "Table marts.revenue",
+        "Table marts revenue",
         f"Job {APPEND}",
-        "Table labs.guess",
+        "Table labs guess",
     ]
     places = [left(page, name) for name in names]
     assert places == sorted(places)
@@ -114,8 +114,8 @@ def test_graph_is_drawn_from_what_a_table_comes_from_to_what_is_made_of_it(lake:
 def test_click_makes_a_table_the_centre_and_back_goes_back(lake: Lake, page: Page) -> None:
     open_at(page, lake.uri, "node=sales.euro&depth=1")
     expect(box(page, "Job ingest_orders")).to_have_count(0)
-    page.get_by_role("button", name="Table sales.orders", exact=True).click()
-    expect(box(page, "Table sales.orders")).to_have_class(re.compile("center"))
+    page.get_by_role("button", name="Table sales orders", exact=True).click()
+    expect(box(page, "Table sales orders")).to_have_class(re.compile("center"))
     expect(box(page, "Job ingest_orders")).to_be_visible()
     assert page.url.endswith("node=sales.orders&depth=1")
     page.get_by_role("checkbox", name="Jobs").uncheck()
@@ -123,7 +123,7 @@ def test_click_makes_a_table_the_centre_and_back_goes_back(lake: Lake, page: Pag
     page.go_back()
     expect(page.get_by_role("checkbox", name="Jobs")).to_be_checked()
     page.go_back()
-    expect(box(page, "View sales.euro")).to_have_class(re.compile("center"))
+    expect(box(page, "View sales euro")).to_have_class(re.compile("center"))
 
 
 def test_edge_shows_the_runs_behind_it(lake: Lake, page: Page) -> None:
@@ -154,7 +154,7 @@ def test_what_a_job_reads_and_writes_itself_is_marked(lake: Lake, page: Page) ->
 
 def test_box_opens_to_its_columns_and_a_column_to_its_way(lake: Lake, page: Page) -> None:
     open_at(page, lake.uri, "node=sales.euro")
-    euro = box(page, "View sales.euro")
+    euro = box(page, "View sales euro")
     euro.get_by_role("button", name="2 columns").click()
     expect(euro.get_by_role("button", name="2 columns")).to_be_focused()
     expect(page.locator(".line.of-column")).to_have_count(3)
@@ -162,7 +162,7 @@ def test_box_opens_to_its_columns_and_a_column_to_its_way(lake: Lake, page: Page
     expect(page.locator("li.on .column")).to_have_text(["amount", "currency", "euro", "revenue"])
     expect(page.locator(".line.of-column.on.direct")).to_have_count(2)
     assert "column=euro" in page.url
-    expect(box(page, "Table labs.guess")).to_have_count(0)
+    expect(box(page, "Table labs guess")).to_have_count(0)
 
 
 def test_history_of_a_table_is_reported_on_demand(lake: Lake, page: Page) -> None:
@@ -191,10 +191,10 @@ def test_table_is_found_by_a_part_of_its_name_with_keys_alone(lake: Lake, page: 
     page.keyboard.type("marts.rev")
     expect(found(page)).to_have_text(["marts.revenueTable"])
     page.keyboard.press("Enter")
-    expect(box(page, "Table marts.revenue")).to_have_class(re.compile("center"))
-    page.get_by_role("button", name="View sales.euro", exact=True).focus()
+    expect(box(page, "Table marts revenue")).to_have_class(re.compile("center"))
+    page.get_by_role("button", name="View sales euro", exact=True).focus()
     page.keyboard.press("Enter")
-    expect(box(page, "View sales.euro")).to_have_class(re.compile("center"))
+    expect(box(page, "View sales euro")).to_have_class(re.compile("center"))
     panel = page.locator("#panel")
     panel.get_by_role("button", name="sales.orders by its definition").press("Enter")
     expect(panel.get_by_role("heading", name="Definition of the view")).to_be_visible()
@@ -206,7 +206,7 @@ def test_table_is_found_by_a_part_of_its_name_with_keys_alone(lake: Lake, page: 
 def test_controls_say_how_much_is_shown_and_the_address_keeps_it(lake: Lake, page: Page) -> None:
     open_at(page, lake.uri, "node=sales.euro")
     page.locator("[name=direction]").select_option("upstream")
-    expect(box(page, "Table marts.revenue")).to_have_count(0)
+    expect(box(page, "Table marts revenue")).to_have_count(0)
     page.get_by_role("checkbox", name="Jobs").uncheck()
     expect(page.locator(".box.job")).to_have_count(0)
     page.get_by_label("As of").fill("2020-01-01T00:00:07")
@@ -250,14 +250,14 @@ def test_whoever_reads_is_asked_for_a_secret_and_sees_what_they_may(lake: Lake, 
     expect(page.get_by_role("alert")).not_to_be_empty()
     page.get_by_label("Client secret").fill(SECRET)
     page.get_by_role("button", name="Sign in", exact=True).click()
-    expect(box(page, "Table marts.revenue")).to_be_visible()
-    expect(box(page, "Table labs.guess")).to_have_count(0)
+    expect(box(page, "Table marts revenue")).to_be_visible()
+    expect(box(page, "Table labs guess")).to_have_count(0)
     assert SECRET not in page.content()
     page.reload()
-    expect(box(page, "View sales.euro")).to_be_visible()
+    expect(box(page, "View sales euro")).to_be_visible()
     page.get_by_role("link", name="Home").click()
     page.go_back()
-    expect(box(page, "View sales.euro")).to_be_visible()
+    expect(box(page, "View sales euro")).to_be_visible()
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 

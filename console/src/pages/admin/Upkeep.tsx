@@ -93,7 +93,7 @@ function Plan() {
         </span>
       }
     >
-      <Loaded query={query} lines={14}>
+      <Loaded query={query} lines={8}>
         {() => (
           <>
             {pages

@@ -59,17 +59,21 @@ export function boxed(node: LineageNode, box: Box, lineage: Lineage, deeds: Deed
 /** The name: a click makes it the centre, or says what the job did. */
 function head(node: LineageNode, isCenter: boolean, deeds: Deeds) {
   const click = () => (node.kind === "job" ? deeds.select(node.id) : deeds.center(node, ""));
-  const label = `${kindOf(node)} ${fullName(node)}`;
   const attributes = {
     class: "box-head",
-    title: label,
-    "aria-label": label,
+    title: `${kindOf(node)} ${fullName(node)}`,
+    "aria-label": spokenName(node),
     "aria-current": isCenter && "true",
     click,
   };
-  const names = h("span", { class: "names" }, h("span", { class: "over" }, node.over), shortened(node.name));
+  const names = h("span", { class: "names" }, h("span", { class: "over" }, node.over), " ", shortened(node.name));
   const whole = h("span", { class: "whole", "aria-hidden": "true" }, fullName(node));
   return button("head", attributes, icon(node.kind), names, whole);
+}
+
+/** What a box is called by those who speak to it: the kind, then what is seen, word by word. */
+function spokenName(node: LineageNode) {
+  return [kindOf(node), node.over, node.name].filter(Boolean).join(" ");
 }
 
 /** A name whose end stays when there is no room for all of it: many names differ there, by their last word. */
