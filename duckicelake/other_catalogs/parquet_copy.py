@@ -162,7 +162,7 @@ class _Copy:
         for done, one in enumerate(data, 1):
             try:
                 file = self._copy_file(one, deletes)
-            except (PipelineError, CatalogError):
+            except (PipelineError, CatalogError, ModuleNotFoundError):
                 raise
             except Exception as error:
                 hint = _FAR_TIMES if "ORC timestamp" in str(error) else ""
