@@ -431,3 +431,11 @@ class LeaseLostError(JobConflictError):
 
 class OutOfMemoryError(PipelineError):
     """Spark's driver or an executor ran out of memory."""
+
+
+def format_count(number: int, noun: str) -> str:
+    """Format a count, as 1 file, 0 files, 1,200 entries."""
+    if number == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
+    return f"{number:,} {plural}"

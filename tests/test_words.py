@@ -188,21 +188,27 @@ def find_docstrings_without_verb() -> Iterator[str]:
 
 
 def find_counts_without_singular() -> Iterator[str]:
-    """Counts that commands print as plurals, whatever the number: `format_count` says 1 row."""
+    """Counts that commands or errors print as plurals, whatever the number: `format_count` says 1 row."""
     for module, tree in trees().items():
-        if not (module.startswith("cli/") or module.endswith("/commands.py")):
-            continue
+        is_command = module.startswith("cli/") or module.endswith("/commands.py")
         raised = {id(node) for one in ast.walk(tree) if isinstance(one, ast.Raise) for node in ast.walk(one)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.JoinedStr) and id(node) not in raised:
-                yield from (f"{module}:{node.lineno} {noun}" for noun in counted_nouns(node))
+            if isinstance(node, ast.JoinedStr):
+                is_any = is_command and id(node) not in raised
+                nouns = [noun for noun in counted_nouns(node) if is_any or noun in LAKE_NOUNS]
+                yield from (f"{module}:{node.lineno} {noun}" for noun in nouns)
+
+
+LAKE_NOUNS = frozenset({"rows", "tables", "views", "namespaces", "snapshots"})
+"""What is counted in messages of every module."""
 
 
 def counted_nouns(text: ast.JoinedStr) -> Iterator[str]:
     for value, following in pairwise(text.values):
         if isinstance(value, ast.FormattedValue) and isinstance(following, ast.Constant):
             found = COUNTED.match(str(following.value))
-            if found is not None:
+            is_limit = isinstance(value.value, ast.Name) and value.value.id.isupper()
+            if found is not None and not is_limit:
                 yield found[1]
 
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from duckicelake.bridge.data_files import UploadedFile
 from duckicelake.bridge.values.types import find_stored_types
-from duckicelake.errors import InvalidRequestError, UnsupportedError
+from duckicelake.errors import InvalidRequestError, UnsupportedError, format_count
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.name_mapping import (
     NamePath,
@@ -56,7 +56,8 @@ def check_required_metrics(files: Iterable[FileRow], schema: Schema) -> None:
         for key in required.keys() & nulls.keys():
             if nulls[key]:
                 raise InvalidRequestError(
-                    f"{file.path} has {nulls[key]} rows without a value of {required[key]}, which is required"
+                    f"{file.path} has {format_count(nulls[key], 'row')} "
+                    f"without a value of {required[key]}, which is required"
                 )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 from duckicelake.iceberg import puffin
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.puffin import read_bitmap, write_bitmap
@@ -29,7 +29,9 @@ def check_positions(deleted: Mapping[int, frozenset[int]], files: Mapping[int, F
     for file_id, rows in deleted.items():
         file, last = files[file_id], max(rows, default=0)
         if last >= file.record_count:
-            raise InvalidRequestError(f"position {last} of {file.path} is deleted, but it has {file.record_count} rows")
+            raise InvalidRequestError(
+                f"position {last} of {file.path} is deleted, but it has {format_count(file.record_count, 'row')}"
+            )
 
 
 def group_positions(deletions: Iterable[DeletionRow]) -> dict[int, frozenset[int]]:

@@ -10,7 +10,7 @@ from duckicelake.bridge.native.steps import replay_window
 from duckicelake.bridge.values.statistics import FileRange, find_gaps
 from duckicelake.bridge.values.types import quote_identifier, to_iceberg_type
 from duckicelake.catalog.table.native_changes import NativeChanges, read_native_changes
-from duckicelake.errors import DamagedTableError, FileMissingError, InvalidRequestError, UnsupportedError
+from duckicelake.errors import DamagedTableError, FileMissingError, InvalidRequestError, UnsupportedError, format_count
 from duckicelake.iceberg.identifiers import has_readable_name, parse_readable_namespace
 from duckicelake.lake.doctor.damage import (
     NeededFile,
@@ -81,10 +81,10 @@ def _problems(found: NativeChanges) -> Iterator[str]:
         deleted = sum(len(positions) for positions in step.positions.values())
         deleted += sum(_rows_left(found.live, file_id) for file_id in step.removed)
         if deleted:
-            yield f"Iceberg clients see {deleted} rows that DuckLake doesn't have any more"
+            yield f"Iceberg clients see {format_count(deleted, 'row')} that DuckLake doesn't have any more"
         rows = sum(len(keys) for _, keys in step.rows)
         if rows:
-            yield f"Iceberg clients don't see {rows} rows that DuckLake has inlined"
+            yield f"Iceberg clients don't see {format_count(rows, 'row')} that DuckLake has inlined"
     live = {file.ducklake_id for file in found.live.files}
     for file in found.window.delete_files:
         if file.target_id in live:

@@ -14,7 +14,7 @@ from duckicelake.catalog.warehouses import (
     find_warehouse,
     open_warehouse,
 )
-from duckicelake.errors import ConflictError, UnavailableError
+from duckicelake.errors import ConflictError, UnavailableError, format_count
 from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.warehouses import ACTIVE, LakeContents, WarehouseRow
@@ -139,6 +139,8 @@ def _read_contents(own: Services, row: WarehouseRow) -> LakeContents:
 
 def _build_not_empty_error(name: str, contents: LakeContents) -> ConflictError:
     return ConflictError(
-        f"Warehouse {name} has {contents.tables} tables, {contents.views} views and {contents.namespaces} namespaces: "
-        "drop them first, or force the drop, or keep the lake and only stop serving it"
+        f"Warehouse {name} has {format_count(contents.tables, 'table')}, "
+        f"{format_count(contents.views, 'view')} "
+        f"and {format_count(contents.namespaces, 'namespace')}: drop them first, or force the drop, "
+        "or keep the lake and only stop serving it"
     )

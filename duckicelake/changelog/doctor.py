@@ -11,7 +11,7 @@ from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.warehouses import RESERVED_NAMES, build_prefix, list_warehouses
 from duckicelake.changelog import entries
 from duckicelake.changelog.source import FOLLOWER_KEY
-from duckicelake.errors import UnavailableError, UnsupportedCatalogError
+from duckicelake.errors import UnavailableError, UnsupportedCatalogError, format_count
 from duckicelake.features.registry import load_hooks
 from duckicelake.lake.doctor import checks
 from duckicelake.lake.doctor.checks import is_prepared
@@ -181,7 +181,9 @@ def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
 def _check_changelog(cursor: Transaction, *, with_lineage: bool) -> Iterator[Finding]:  # noqa: ARG001
     """Yield findings about a changelog that is behind. Without a running server, waiting snapshots are no fault."""
     is_free, waiting, seconds = cursor.execute(_SQL.lag, {"key": FOLLOWER_KEY}).fetchall()[0]
-    detail = f"{waiting} snapshots wait for the changelog" + (", and no server follows the lake" if is_free else "")
+    detail = f"{format_count(waiting, 'snapshot')} not yet in the changelog" + (
+        ", and no server follows the lake" if is_free else ""
+    )
     yield build_lag_finding(cursor, "changelog", detail, None if is_free else seconds)
 
 

@@ -107,7 +107,7 @@ def _flush(services: Services, table: FlushableRows) -> bool:
 
 
 def _print_flushed(name: str, flushed: Flushed | FlushInfo) -> None:
-    from duckicelake.cli.console.terminal import format_count
+    from duckicelake.errors import format_count
 
     deletes = [format_count(flushed.deletes, "delete")] if flushed.deletes else []
     what = [format_count(flushed.rows, "row"), *deletes, format_count(flushed.files, "file")]

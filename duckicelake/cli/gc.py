@@ -169,7 +169,8 @@ def _open_deletion(sizes: dict[str, int]) -> Iterator[Progress]:
     """Open a bar with one task, which is done after so many bytes."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
 
-    from duckicelake.cli.console.terminal import format_count, open_progress
+    from duckicelake.cli.console.terminal import open_progress
+    from duckicelake.errors import format_count
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with open_progress(*columns) as progress:
@@ -199,6 +200,6 @@ def _print_deleted(gone: dict[str, int], *, had_none: bool) -> None:
 def _format_sum(sizes: dict[str, int]) -> str:
     from rich.filesize import decimal
 
-    from duckicelake.cli.console.terminal import format_count
+    from duckicelake.errors import format_count
 
     return f"{format_count(len(sizes), 'file')}, {decimal(sum(sizes.values()))},"

@@ -40,8 +40,8 @@ def apply(
 
     Repeated, it changes nothing. What the file doesn't say stays as it is.
     """
-    from duckicelake.cli.console.terminal import format_count
     from duckicelake.cli.wiring.governance_file import parse_file
+    from duckicelake.errors import format_count
 
     document = parse_file(_read(file), "standard input" if str(file) == "-" else str(file))
     changes = server.apply(document, prunes=prune, is_dry=dry_run)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from duckicelake.cli.console.command import JsonOption, LakeOption, one_line_errors
-from duckicelake.cli.console.terminal import follow_until_interrupted, format_count
+from duckicelake.cli.console.terminal import follow_until_interrupted
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from duckicelake.catalog.context.services import Services

@@ -58,8 +58,8 @@ def clone(
     """
     from duckicelake.catalog.clone import CloneRequest, clone_table
     from duckicelake.catalog.context.page import parse_full_name
-    from duckicelake.cli.console.terminal import format_count
     from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.errors import format_count
     from duckicelake.settings.sources import read_settings
 
     settings = read_settings({"lake": lake})
@@ -72,7 +72,7 @@ def clone(
 
 def clone_over_rest(lake: Lake, source: str, name: str, at: str | None, with_history: bool) -> None:
     """Clone a table by the server."""
-    from duckicelake.cli.console.terminal import format_count
+    from duckicelake.errors import format_count
 
     table = lake.table(source).clone(name, at=at, with_history=with_history).load()
     snapshots = format_count(len(table.snapshots), "snapshot")
@@ -106,7 +106,7 @@ def expire(
 
 
 def _print_expired(name: str, gone: int, left: int, *, keeps_files: bool, is_dry_run: bool) -> None:
-    from duckicelake.cli.console.terminal import format_count
+    from duckicelake.errors import format_count
 
     files = "its files stay, as it says gc.enabled=false" if keeps_files else "files go with DuckDB's next cleanup"
     would = "would expire" if is_dry_run else "expired"
@@ -151,7 +151,7 @@ def restore_over_rest(lake: Lake, name: str, to: str, dry_run: bool) -> None:
 
 
 def _describe(done: Restored | RestoreInfo, *, is_dry_run: bool) -> str:
-    from duckicelake.cli.console.terminal import format_count
+    from duckicelake.errors import format_count
 
     if not done.changes_anything:
         return f"is what it was at snapshot {done.restored_from}: nothing to do"
@@ -268,7 +268,7 @@ def _parse_kind(kind: str) -> ObjectKind:
 
 
 def _print_undropped(done: UndropInfo) -> None:
-    from duckicelake.cli.console.terminal import format_count
+    from duckicelake.errors import format_count
 
     within = f" with {format_count(done.tables, 'table')} and {format_count(done.views, 'view')}"
     more = within if done.kind == "namespace" else ""

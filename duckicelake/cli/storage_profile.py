@@ -122,10 +122,9 @@ def rotate(lake: LakeOption = None) -> None:
     Put a new key before the old one, restart the servers, run this, and take the old key out.
     """
     from duckicelake.catalog.warehouse_registry import rotate_secrets
-    from duckicelake.cli.console.terminal import format_count
     from duckicelake.cli.wiring.profile_settings import build_profile_rules
     from duckicelake.cli.wiring.services import open_lake
-    from duckicelake.errors import InvalidSettingsError
+    from duckicelake.errors import InvalidSettingsError, format_count
     from duckicelake.settings.sources import read_settings
 
     settings = read_settings({"lake": lake})

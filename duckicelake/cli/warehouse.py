@@ -138,7 +138,7 @@ def drop(
 
     Servers that run stop serving it within a second.
     """
-    from duckicelake.cli.console.terminal import format_count
+    from duckicelake.errors import format_count
 
     had = server.drop_warehouse(name, forces=force, keeps_lake=keep_lake)
     counts = (had.tables, "table"), (had.views, "view"), (had.namespaces, "namespace")

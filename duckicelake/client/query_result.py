@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, BinaryIO, Final
 
 from duckicelake.client.models import Json
-from duckicelake.errors import BadInputError
+from duckicelake.errors import BadInputError, format_count
 from duckicelake.extras import import_extra
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
@@ -99,7 +99,7 @@ class ScanInfo:
             return f"{self.table}: not known"
         files = f"{self.files:,} of {self.files_of_table:,} files"
         where = "" if self.where is None else f", where {self.where}"
-        return f"{self.table}: {files}, {self.rows:,} rows, {(self.bytes or 0) / 1e6:,.1f} MB{where}"
+        return f"{self.table}: {files}, {format_count(self.rows or 0, 'row')}, {(self.bytes or 0) / 1e6:,.1f} MB{where}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ from duckicelake.catalog.commit.run import commit
 from duckicelake.catalog.context.page import parse_full_name
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.wiring.services import open_lake
 from duckicelake.constraints.definition import find_unverified, split_checkable
 from duckicelake.constraints.duckdb_check import render_condition
-from duckicelake.errors import CommitFailedError, InvalidRequestError, PipelineError
+from duckicelake.errors import CommitFailedError, InvalidRequestError, PipelineError, format_count
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, AssertTableUuid
 from duckicelake.iceberg.rest import CommitTableRequest

@@ -23,7 +23,8 @@ from duckicelake.cli.console.command import (
     make_group,
     one_line_errors,
 )
-from duckicelake.cli.console.terminal import format_count, open_progress
+from duckicelake.cli.console.terminal import open_progress
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from duckicelake.catalog.context.services import Services

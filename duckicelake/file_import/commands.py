@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
-from duckicelake.cli.console.command import DATA, JsonOption
-from duckicelake.cli.console.terminal import format_count, open_progress, print_json, print_rows
-from duckicelake.errors import BadColumnError, BadInputError, MissingRequirementError
+from duckicelake.cli.console.command import DATA, JsonOption, is_interrupted
+from duckicelake.cli.console.terminal import open_progress, print_json, print_rows
+from duckicelake.errors import BadColumnError, BadInputError, MissingRequirementError, format_count
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
@@ -110,7 +110,10 @@ def load(
         memory=memory,
         threads=threads,
     )
-    with _open_watcher(request, as_json=as_json, agrees=yes) as watcher:
+    with (
+        _name_run(None if dry_run else request.run_id),
+        _open_watcher(request, as_json=as_json, agrees=yes) as watcher,
+    ):
         done = module.plan_load(lake, request, watcher) if dry_run else module.load_files(lake, request, watcher)
     if as_json:
         print_json(done)
@@ -217,6 +220,17 @@ def list_loaded_files(
 
 def _explain(file: dict[str, Any]) -> str:
     return file.get("error") or (f"snapshot {file['snapshot-id']}" if "snapshot-id" in file else "")
+
+
+@contextmanager
+def _name_run(run_id: str | None) -> Iterator[None]:
+    """Say after Ctrl-C how to go on: the commit may have been made."""
+    try:
+        yield
+    except BaseException as error:
+        if run_id is not None and is_interrupted(error):
+            typer.echo(f"interrupted: with --run-id {run_id}, the same files are loaded once; run it again", err=True)
+        raise
 
 
 @contextmanager

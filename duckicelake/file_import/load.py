@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 from pyiceberg.schema import Schema
 
-from duckicelake.cli.console.terminal import format_count
 from duckicelake.errors import (
     BadInputError,
     BadSourceError,
@@ -23,6 +22,7 @@ from duckicelake.errors import (
     NotAllowedError,
     OutOfMemoryError,
     PipelineError,
+    format_count,
 )
 from duckicelake.file_import.bad_rows import BadRows, Check, KeyRule, build_good_rows, check_rows
 from duckicelake.file_import.column_types import parse_schema, quote_name, to_duckdb_type
@@ -145,6 +145,8 @@ def _open_load(request: FileLoad) -> Iterator[tuple[DuckDBPyConnection, Path]]:
         except duckdb.OutOfMemoryException as error:
             raise OutOfMemoryError(f"DuckDB ran out of {request.memory}: give --memory more") from error
         except duckdb.Error as error:
+            if "KeyboardInterrupt" in str(error):  # which a function in Python met within DuckDB
+                raise KeyboardInterrupt from error
             text = " ".join(str(error).split("\n\nLINE ", 1)[0].split())[:600]
             if "Could not write" in text:
                 raise PipelineError(f"The rows can't be written, nothing was committed: {text}") from error
@@ -249,7 +251,9 @@ class _Load:
         most = 0 if self._request.bad_rows == "fail" else self._request.max_bad
         if most is not None and examined.check.bad > most:
             first = "; ".join(examined.check.bad_rows.list_first())
-            raise BadSourceError(f"{examined.check.bad:,} bad rows, at most {most:,} are allowed: {first}")
+            raise BadSourceError(
+                f"{format_count(examined.check.bad, 'bad row')}, at most {most:,} are allowed: {first}"
+            )
 
     def _load_table(self, target: Target) -> Table | None:
         if not self._lake.client.table_exists(target.namespace, target.table):
@@ -345,7 +349,7 @@ class _Load:
         done = aside.done(self._lake.client, quarantine)
         if done is not None:
             return done
-        self._watcher.say(f"keeping {bad_rows.count:,} bad rows in {quarantine}")
+        self._watcher.say(f"keeping {format_count(bad_rows.count, 'bad row')} in {quarantine}")
         columns = LoadColumns(bad_rows.SCHEMA.fields, {}, {})
         table = self._load_table(quarantine)
         transaction = self._begin(table, quarantine, columns)
@@ -357,7 +361,9 @@ class _Load:
 
 def _check_count(written: int, expected: int) -> None:
     if written != expected:
-        raise BadSourceError(f"The files changed while they were read: {written:,} rows instead of {expected:,}")
+        raise BadSourceError(
+            f"The files changed while they were read: {format_count(written, 'row')} instead of {expected:,}"
+        )
 
 
 def _build_rows(groups: Sequence[FileGroup], schema: Schema, rule: KeyRule) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 from uuid import uuid4
 
-from duckicelake.cli.console.terminal import format_count
 from duckicelake.client.lake import Lake
 from duckicelake.errors import (
     BadColumnError,
@@ -20,6 +19,7 @@ from duckicelake.errors import (
     MissingTableError,
     OutOfMemoryError,
     PipelineError,
+    format_count,
 )
 from duckicelake.file_import.archive import Archive
 from duckicelake.file_import.load import create_table, load_files

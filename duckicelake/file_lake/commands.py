@@ -55,10 +55,9 @@ def import_lake(
     have no lake yet. If the import is interrupted, run it again: it goes on where it ended.
     """
     from duckicelake.catalog.warehouse import check_data_path, prepare_lake
-    from duckicelake.cli.console.terminal import format_count
     from duckicelake.cli.wiring.location import run_postgres
     from duckicelake.cli.wiring.services import open_services
-    from duckicelake.errors import UnavailableError
+    from duckicelake.errors import UnavailableError, format_count
     from duckicelake.file_lake.catalog_file import open_catalog_file
     from duckicelake.file_lake.importer import import_catalog, plan_import
     from duckicelake.settings.sources import read_settings
@@ -105,8 +104,9 @@ def publish(
     The file names the lake's own files, so whoever reads it needs to read those, too. Put it anywhere: on a disk, on
     S3, on a web server. The lake keeps the files until `duckicelake unpublish`, whatever is expired or dropped.
     """
-    from duckicelake.cli.console.terminal import format_count, parse_time
+    from duckicelake.cli.console.terminal import parse_time
     from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.errors import format_count
     from duckicelake.file_lake.publisher import publish_snapshot
     from duckicelake.settings.sources import read_settings
 
@@ -126,8 +126,8 @@ def unpublish(
     lake: LakeOption = None,
 ) -> None:
     """End a publication: the lake keeps its files no longer than others, and its catalog file stops working one day."""
-    from duckicelake.cli.console.terminal import format_count
     from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.errors import format_count
     from duckicelake.file_lake.publisher import end_publication, list_publications
     from duckicelake.settings.sources import read_settings
 

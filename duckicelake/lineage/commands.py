@@ -12,7 +12,8 @@ import orjson
 import typer
 
 from duckicelake.cli.console.command import LOOK, LakeOption, add_command, make_group, one_line_errors
-from duckicelake.cli.console.terminal import format_count, make_printable, parse_time, print_renderable
+from duckicelake.cli.console.terminal import make_printable, parse_time, print_renderable
+from duckicelake.errors import format_count
 from duckicelake.lineage.graph.model import MAX_DEPTH, MAX_NODES
 
 if TYPE_CHECKING:

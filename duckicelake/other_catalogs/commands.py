@@ -11,7 +11,8 @@ import typer
 from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.catalog.description import TableArgument
 from duckicelake.cli.console.command import CHANGE, DATA, JsonOption
-from duckicelake.cli.console.terminal import format_count, open_progress, print_json, print_rows
+from duckicelake.cli.console.terminal import open_progress, print_json, print_rows
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

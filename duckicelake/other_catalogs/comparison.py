@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from duckicelake.client.lake import Lake
 from duckicelake.client.models import Json, ObjectKind
-from duckicelake.errors import MissingRequirementError, PipelineError
+from duckicelake.errors import MissingRequirementError, PipelineError, format_count
 from duckicelake.other_catalogs.source import CatalogSource, CatalogTable, Options
 from duckicelake.rest.names import parse_table
 
@@ -155,9 +155,9 @@ def count_beside(outcomes: Iterable[Outcome], source: CatalogSource, lake: Lake,
             yield replace(outcome, detail=f"rows weren't counted: {error}")
             continue
         if here == there:
-            yield replace(outcome, detail=f"{here} rows")
+            yield replace(outcome, detail=format_count(here, "row"))
         else:
-            yield replace(outcome, state="differs", detail=f"{here} rows here, {there} in the source")
+            yield replace(outcome, state="differs", detail=f"{format_count(here, 'row')} here, {there} in the source")
 
 
 def _open_static(table: CatalogTable, stored: Options) -> "Table":

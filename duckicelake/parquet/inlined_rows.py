@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import duckdb
 
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 from duckicelake.parquet.copy import quote_identifier
 from duckicelake.parquet.footer import check_footer, limit_time
 from duckicelake.parquet.local_copies import open_temporary_folder, translate_disk_errors
@@ -148,7 +148,7 @@ def _check_rows(connection: duckdb.DuckDBPyConnection, file: str, location: str)
     ((rows,),) = connection.execute(_ROW_COUNT_SQL, {"file": file}).fetchall()
     if rows > MAX_POSITIONS:
         raise InvalidRequestError(
-            f"{location} has {rows} rows; this server takes up to {MAX_POSITIONS} in one delete file"
+            f"{location} has {format_count(rows, 'row')}; this server takes up to {MAX_POSITIONS} in one delete file"
         )
 
 

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from duckicelake.errors import BadInputError, CatalogUnreachableError, JobConflictError, OutOfMemoryError, PipelineError
+from duckicelake.errors import (
+    BadInputError,
+    CatalogUnreachableError,
+    JobConflictError,
+    OutOfMemoryError,
+    PipelineError,
+    format_count,
+)
 from duckicelake.pipeline import sources
 from duckicelake.pipeline.destination import CATALOG_NAME, format_sql_name
 from duckicelake.pipeline.failures import explain_failure
@@ -252,5 +259,5 @@ def _format_failure(failure: PipelineError) -> str:
 
 
 def _format_line(table: ImportedTable) -> str:
-    counted = f", {table.snapshots:,} snapshots" if table.snapshots else ""
+    counted = f", {format_count(table.snapshots, 'snapshot')}" if table.snapshots else ""
     return f"{table.table}: {table.result}{counted}{f': {table.message}' if table.message else ''}"

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import duckdb
 
-from duckicelake.errors import MissingRequirementError, PipelineError
+from duckicelake.errors import MissingRequirementError, PipelineError, format_count
 from duckicelake.pipeline.checksums import DuckSQL
 from duckicelake.pipeline.destination import CATALOG_NAME, format_sql_name
 from duckicelake.pipeline.duckdb_lake import LAKE_ALIAS, attach_lake
@@ -298,7 +298,7 @@ def _run_aggregations(engine: SensorEngine, rows: int, reporter: Reporter) -> No
         answers.append(engine.query(aggregation))
         reporter.advance()
     if answers[0] != [(rows,)]:
-        raise PipelineError(f"{engine.name} wrote {rows:,} rows and reads {answers[0]}")
+        raise PipelineError(f"{engine.name} wrote {format_count(rows, 'row')} and reads {answers[0]}")
 
 
 def _measure_seconds(work: Callable[[], object]) -> float:

@@ -21,7 +21,7 @@ from duckicelake.catalog.scan_explanation import find_matching_files
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
-from duckicelake.errors import CommitFailedError, DamagedTableError, UnavailableError
+from duckicelake.errors import CommitFailedError, DamagedTableError, UnavailableError, format_count
 from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent, ManifestContent
 from duckicelake.iceberg.requirements import AssertRefSnapshotId
@@ -199,7 +199,8 @@ def _check_rows(group: RewriteGroup, written: int) -> None:
     """Raise DamagedTableError if DuckDB has read more or fewer rows than the catalog counts: none may be lost."""
     if written != group.rows:
         raise DamagedTableError(
-            f"DuckDB reads {written} rows in {len(group.files)} files from {group.files[0].path} on, and the catalog "
+            f"DuckDB reads {format_count(written, 'row')} in "
+            f"{format_count(len(group.files), 'file')} from {group.files[0].path} on, and the catalog "
             f"counts {group.rows}: nothing was rewritten. `duckicelake doctor` says which file is damaged"
         )
 

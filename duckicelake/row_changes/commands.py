@@ -13,7 +13,8 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
 from duckicelake.cli.console.command import DATA
-from duckicelake.cli.console.terminal import follow_until_interrupted, format_count
+from duckicelake.cli.console.terminal import follow_until_interrupted
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake

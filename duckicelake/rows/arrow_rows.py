@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.bridge.values.types import STRICTER_TYPES
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.rows.arrow_values import (
@@ -201,7 +201,7 @@ def read_parquet(path: Path, layout: Layout, row_count: int) -> Batch:
 
 def _check_size(metadata: pq.FileMetaData, row_count: int) -> None:
     if metadata.num_rows != row_count:
-        raise InvalidRequestError(f"The file has {metadata.num_rows} rows, not {row_count}")
+        raise InvalidRequestError(f"The file has {format_count(metadata.num_rows, 'row')}, not {row_count}")
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     if sum(group.total_byte_size for group in groups) > MAX_PARQUET_BYTES:
         raise InvalidRequestError(f"The file unpacks to more than {MAX_PARQUET_BYTES} bytes")

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.bridge.values.statistics import build_extent_stats
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 from duckicelake.extras import DeferredModule
 from duckicelake.iceberg.primitives import select_names
 from duckicelake.iceberg.types import ListType, MapType, PrimitiveType, StructType
@@ -37,7 +37,9 @@ def check_row_count(rows: int, layout: Layout) -> None:
     """Raise InvalidRequestError if a batch has too many rows."""
     most = min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // layout.width)
     if rows > most:
-        raise InvalidRequestError(f"A batch takes up to {most} rows of this table, not {rows}: send several")
+        raise InvalidRequestError(
+            f"A batch takes up to {format_count(most, 'row')} of this table, not {rows}: send several"
+        )
 
 
 class Batch:

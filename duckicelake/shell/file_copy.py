@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from duckicelake.cli.console.terminal import format_count
-from duckicelake.errors import BadInputError
+from duckicelake.errors import BadInputError, format_count
 from duckicelake.extras import import_extra
 from duckicelake.rest.names import parse_table
 from duckicelake.shell.formats import encode_rows, join_json

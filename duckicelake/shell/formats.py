@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, get_args
 
 from rich.cells import cell_len, set_cell_size
 
-from duckicelake.cli.console.terminal import format_count, replace_controls
-from duckicelake.errors import BadInputError
+from duckicelake.cli.console.terminal import replace_controls
+from duckicelake.errors import BadInputError, format_count
 from duckicelake.extras import import_extra
 
 FormatName = Literal["box", "markdown", "csv", "json", "ndjson", "arrow"]

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
-from duckicelake.cli.console.terminal import format_count
-from duckicelake.errors import BadInputError, MissingTableError, PipelineError
+from duckicelake.errors import BadInputError, MissingTableError, PipelineError, format_count
 from duckicelake.rest.client import encode_namespace, encode_segment
 from duckicelake.rest.names import format_name, parse_name
 from duckicelake.shell.statements import list_tokens

@@ -283,7 +283,7 @@ CASES = {
     "an inlined value of no type": Case(on_inlined("UPDATE %I SET day = ''x''"), None, says="a value isn't one of its"),
     "inlined deletes from another's file": Case(
         f"DO $$ BEGIN EXECUTE format('UPDATE %I SET file_id = 999', 'ducklake_inlined_delete_' || {ID_OF_T}); END $$",
-        ("inlined rows", "deletes 1 rows of data file 999, which isn't its", "put its file_id right"),
+        ("inlined rows", "deletes 1 row of data file 999, which isn't its", "put its file_id right"),
         repair=False,
     ),
     "a gap in the snapshot ids": Case(
@@ -333,13 +333,13 @@ CASES = {
     "inlined deletes that nobody recorded": Case(
         f"DO $$ BEGIN EXECUTE format('INSERT INTO %I SELECT file_id, row_id + 1, begin_snapshot FROM %1$I', "
         f"'ducklake_inlined_delete_' || {ID_OF_T}); END $$",
-        ("rows", "see 1 rows that DuckLake doesn't have any more", "let all of it be compared"),
+        ("rows", "see 1 row that DuckLake doesn't have any more", "let all of it be compared"),
         seen=True,
         repair=False,
     ),
     "inlined rows that nobody recorded to have gone": Case(
         on_inlined("DELETE FROM %I WHERE id = 100"),
-        ("rows", "see 1 rows that DuckLake doesn't have any more", "let all of it be compared"),
+        ("rows", "see 1 row that DuckLake doesn't have any more", "let all of it be compared"),
         seen=True,
         repair=False,
     ),
@@ -352,7 +352,7 @@ CASES = {
     "inlined rows that nobody recorded": Case(
         on_inlined("INSERT INTO %I SELECT 50, begin_snapshot, end_snapshot, 102, name, day FROM %1$I WHERE id = 100")
         + f"; UPDATE ducklake_table_stats SET next_row_id = 62 WHERE {OF_T}",
-        ("rows", "don't see 1 rows that DuckLake has inlined", "let all of it be compared"),
+        ("rows", "don't see 1 row that DuckLake has inlined", "let all of it be compared"),
         seen=True,
         repair=False,
     ),

@@ -1,4 +1,4 @@
-"""A watch that ends itself like kill -9 at a named step: `python -m tests.file_import.killed_watch STEP watch …`."""
+"""A watch or a load that ends itself like kill -9: `python -m tests.file_import.killed_watch STEP watch …`."""
 
 import os
 import signal
@@ -21,11 +21,18 @@ STEPS: dict[str, tuple[Any, str, bool]] = {
     "behind a move": (archive.Archive, "keep", True),
 }
 """Where each function is, and whether it is done."""
+LOAD_STEPS: dict[str, tuple[Any, str, bool]] = {
+    "behind the columns": (load, "choose_columns", True),
+    "behind the check": (load, "check_rows", True),
+    "behind the staged files": (load._Load, "_place", True),
+    "before the quarantine": (load._Load, "_quarantine", False),
+}
+"""Steps of a load alone."""
 
 
 def die(step: str) -> None:
     """Have the process killed once it comes to a step."""
-    home, name, is_done = STEPS[step]
+    home, name, is_done = (STEPS | LOAD_STEPS)[step]
     function: Callable[..., Any] = getattr(home, name)
 
     def last(*arguments: Any, **options: Any) -> Any:

@@ -19,6 +19,7 @@ import pytest
 import zstandard
 
 from tests.file_import.conftest import Content, Loads
+from tests.file_import.killed_watch import LOAD_STEPS
 from tests.support.commands import invoke
 
 pytestmark = pytest.mark.commands
@@ -313,3 +314,24 @@ def test_a_full_disk_is_named_and_the_next_run_loads_all(loads: Loads, table: st
     assert not loads.has(table)
     assert loads.run(*command[1:-2])["rows"] == 50_000
     assert loads.rows(f"SELECT count(*), count(DISTINCT id) FROM lake.{table}") == [(50_000, 50_000)]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite-partitions"])
+@pytest.mark.parametrize(
+    "step", [*LOAD_STEPS, "behind the files", "before the commit", "behind the commit", "behind the quarantine"]
+)
+def test_killed_load_is_made_good_by_the_next_run(loads: Loads, table: str, mode: str, step: str) -> None:
+    """Neither rows nor bad rows are lost or doubled, and the killed run leaves no row of its own."""
+    loads.run(loads.file("old.csv", "id,p\n1,0\n2,1\n"), "--table", table, "--yes", "--partition-by", "p")
+    file = loads.file("new.csv", "id,p\n3,1\n4,1\nbad,1\n5,2\n")
+    command = ["load", file, "--table", table, "--mode", mode, "--run-id", "r", "--uri", loads.lake.uri]
+    killed = subprocess.run([sys.executable, "-m", "tests.file_import.killed_watch", step, *command], check=False)
+    assert killed.returncode == -9
+    loads.expire_leases()
+    for _ in range(2):
+        found = loads.run(*command[1:-2])
+        assert (found["rows"], found["quarantined"]) == (3, 1)
+    kept = {"append": [1, 2], "overwrite": [], "overwrite-partitions": [1]}[mode]
+    assert loads.rows(f"SELECT id FROM lake.{table} ORDER BY ALL") == [(id_,) for id_ in (*kept, 3, 4, 5)]
+    assert loads.rows(f"SELECT record FROM lake.{table}_quarantine") == [("bad,1",)]

@@ -49,3 +49,32 @@ def test_a_bar_says_how_far_it_is(loads: Loads, table: str) -> None:
     typed.expect(pexpect.EOF)
     typed.close()
     assert typed.exitstatus == 0
+
+
+def test_ctrl_c_at_the_prompt_makes_no_table(loads: Loads, table: str) -> None:
+    typed = start(loads, loads.file("a.csv", "id\n1\n"), "--table", table)
+    typed.expect("Load into .*y/N")
+    typed.sendintr()
+    typed.expect(pexpect.EOF)
+    typed.close()
+    assert "Traceback" not in typed.before
+    assert typed.exitstatus in {1, 130}
+    assert not loads.has(table)
+
+
+@pytest.mark.parametrize("step", ["finding columns", "checking rows", "writing rows"])
+def test_ctrl_c_in_a_load_says_how_to_go_on(loads: Loads, table: str, step: str) -> None:
+    rows = "".join(f"{n},{n / 7},text {n}\n" for n in range(600_000))
+    file = loads.file("a.csv", "id,x,t\n" + rows)
+    typed = start(loads, file, "--table", table, "--yes")
+    typed.expect(f"{step}.*[0-9.]+ of [0-9.]+ MB")
+    typed.sendintr()
+    typed.expect("interrupted: with --run-id ([0-9a-f-]+)")
+    run_id = str(typed.match and typed.match[1])
+    typed.expect(pexpect.EOF)
+    typed.close()
+    assert "Traceback" not in typed.before
+    assert typed.exitstatus == 130
+    assert not loads.has(table)
+    loads.run(file, "--table", table, "--yes", "--run-id", run_id)
+    assert loads.rows(f"SELECT count(*), count(DISTINCT id) FROM lake.{table}") == [(600_000, 600_000)]

@@ -191,7 +191,7 @@ def test_text_that_is_no_utf8_is_refused() -> None:
         (lambda: pa.table({"a": ["x" * 100_000_000] * 3}), "up to 268435456 bytes uncompressed, not 300000"),
         (
             lambda: pa.table({"a": pa.nulls(2_000_000)}),
-            "A batch takes up to 1048576 rows of this table, not 2000000: send several",
+            "A batch takes up to 1,048,576 rows of this table, not 2000000: send several",
         ),
         (
             lambda: pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0] * 1_000_000), pa.array(["x" * 1000]))}),

@@ -265,7 +265,7 @@ def test_columns_that_hold_nothing_take_nulls() -> None:
 def test_rows_of_nothing_are_counted() -> None:
     layout = layout_of(*({"name": f"c{index}", "type": "int"} for index in range(1000)))
     said = refused(b"[" + b"{}," * 40_000 + b"{}]", layout)
-    assert said == "A batch takes up to 33554 rows of this table, not 40001: send several"
+    assert said == "A batch takes up to 33,554 rows of this table, not 40001: send several"
 
 
 def test_long_values_are_shortened() -> None:
@@ -275,7 +275,7 @@ def test_long_values_are_shortened() -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "said"),
     [
-        (b"{}\n" * 1_048_577, NDJSON, "up to 1048576 rows of this table, not 1048577"),
+        (b"{}\n" * 1_048_577, NDJSON, "up to 1,048,576 rows of this table, not 1048577"),
         (
             b"[" + b"[]," * 3_000_000,
             JSON,

@@ -224,7 +224,7 @@ def test_dropped_warehouse_answers_nothing_from_memory(site: Site) -> None:
         assert site.http.get(url).status_code == 200
     refused = site.http.delete("/management/v1/warehouses/north")
     assert (refused.status_code, refused.json()["error"]["type"]) == (409, "ConflictException")
-    assert "1 tables" in refused.json()["error"]["message"]
+    assert "1 table" in refused.json()["error"]["message"]
     assert site.http.get(url).status_code == 200
     dropped = site.http.delete("/management/v1/warehouses/north", params={"force": "true"})
     assert (dropped.status_code, dropped.json()) == (200, {"tables": 1, "views": 0, "namespaces": 1})

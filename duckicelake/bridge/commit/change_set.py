@@ -15,7 +15,7 @@ from duckicelake.bridge.values.columns import find_returning_columns
 from duckicelake.bridge.values.partitions import has_buckets, to_partition_values
 from duckicelake.bridge.values.statistics import LakeStats, find_truncation, widen_table_stats
 from duckicelake.bridge.values.types import find_outgrown_columns
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 from duckicelake.iceberg.manifest.entry import DataFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.schema import Schema
@@ -103,7 +103,7 @@ def build_data_file_rows(
         return (), None
     if max(next_row_id, size) >= _TOO_MANY:
         raise InvalidRequestError(
-            f"the table would have had {next_row_id} rows in {size} bytes, more than can be counted"
+            f"the table would have had {format_count(next_row_id, 'row')} in {size} bytes, more than can be counted"
         )
     columns = _widen_columns(base, target, move, rows) if is_widened else {}
     return tuple(rows), TableStats(records, next_row_id, size, columns)

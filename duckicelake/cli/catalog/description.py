@@ -9,7 +9,8 @@ import typer
 
 from duckicelake.cli.catalog.connection import complete_names, format_partition, format_time
 from duckicelake.cli.console.command import JsonOption
-from duckicelake.cli.console.terminal import encode_object, format_count, print_json, print_rows
+from duckicelake.cli.console.terminal import encode_object, print_json, print_rows
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from duckicelake.client.diff import DiffSide, TableDiff

@@ -52,10 +52,14 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except CatalogError as error:
-        if _is_interrupted(error):
+        if is_interrupted(error):
             raise KeyboardInterrupt from error
         print_error(error, join_lines(error), 2)
         raise typer.Exit(2) from error
+    except RuntimeError as error:  # DuckDB's own, of a query in which Ctrl-C came
+        if is_interrupted(error):
+            raise KeyboardInterrupt from error
+        raise
 
 
 def print_error(error: BaseException, message: str, code: int) -> None:
@@ -85,7 +89,7 @@ def check_output() -> Iterator[None]:
             raise SystemExit(OUTPUT_EXIT_CODE)
 
 
-def _is_interrupted(error: BaseException | None) -> bool:
+def is_interrupted(error: BaseException | None) -> bool:
     """Return whether Ctrl-C was being handled when the error came."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__

@@ -174,14 +174,6 @@ def page_text(text: str) -> None:
     subprocess.run(pager, input=text, text=True, env=environment, check=False)  # noqa: S603 - the user's own pager
 
 
-def format_count(number: int, noun: str) -> str:
-    """Format a count, as 1 file, 0 files, 1,200 entries."""
-    if number == 1:
-        return f"1 {noun}"
-    plural = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
-    return f"{number:,} {plural}"
-
-
 def read_secret(what: str, *, has_lines: bool = False) -> str:
     """Read a secret: the first line of stdin, or all of it, or what is typed unseen. what: of the prompt."""
     if sys.stdin.isatty():

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from duckicelake.pipeline.changes import Bookmark, ChangeOutlet, ChangesRequest

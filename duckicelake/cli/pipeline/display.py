@@ -21,7 +21,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from duckicelake.cli.console.terminal import format_count
+from duckicelake.errors import format_count
 from duckicelake.pipeline.progress import Reporter, SilentReporter, TaskProgress
 
 _SECONDS_BETWEEN_LINES: Final = 10.0

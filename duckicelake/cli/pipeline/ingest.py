@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import typer
 
-from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.pipeline.app import SourceOption, command, list_packages, parse_properties
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from duckicelake.pipeline.sources import PipelineSource

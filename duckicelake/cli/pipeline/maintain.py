@@ -15,6 +15,7 @@ import typer
 from duckicelake.cli.console import terminal
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
+from duckicelake.errors import format_count
 from duckicelake.maintenance.policy import JOB_KINDS
 from duckicelake.rest.names import format_name, parse_name, parse_table
 
@@ -159,9 +160,7 @@ def _print_plan(run: PipelineRun, planned: Plan) -> None:
         return
     for job in planned.jobs:
         typer.echo(job)
-    typer.echo(
-        f"{terminal.format_count(len(planned.jobs), 'job')}; this was a dry run" if planned.jobs else _NOTHING_TO_DO
-    )
+    typer.echo(f"{format_count(len(planned.jobs), 'job')}; this was a dry run" if planned.jobs else _NOTHING_TO_DO)
 
 
 def _count_results(done: tuple[FinishedJob, ...]) -> dict[str, int]:

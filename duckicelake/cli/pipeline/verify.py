@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.pipeline.app import (
     DIFFERENT_EXIT_CODE,
     AttachOption,
@@ -18,6 +17,7 @@ from duckicelake.cli.pipeline.app import (
     parse_properties,
 )
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from duckicelake.pipeline.sides import RowDifference

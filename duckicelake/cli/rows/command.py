@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args
 import typer
 
 from duckicelake.cli.catalog.connection import suggest_names
-from duckicelake.cli.console.terminal import format_count, print_json
+from duckicelake.cli.console.terminal import print_json
 from duckicelake.cli.pipeline.app import INTERRUPTED_EXIT_CODE
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from duckicelake.cli.rows.files import RowsFormat, SourceLines

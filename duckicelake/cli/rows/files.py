@@ -18,10 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from duckicelake.cli.console.terminal import format_count
 from duckicelake.client.stream import Progress as Written
 from duckicelake.client.writer import Writer
-from duckicelake.errors import BadSourceError
+from duckicelake.errors import BadSourceError, format_count
 
 RowsFormat: TypeAlias = Literal["ndjson", "csv"]
 NumberedRows: TypeAlias = tuple[Any, Sequence[int]]

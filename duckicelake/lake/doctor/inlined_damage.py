@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from psycopg import sql
 
+from duckicelake.errors import format_count
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.formats import INLINED_ALIAS
 from duckicelake.postgres.queries import Row, Transaction, load_queries
@@ -49,7 +50,8 @@ def _find_dangling_deletes(cursor: Transaction, names: Mapping[int, str]) -> Ite
             yield Finding(
                 "inlined rows",
                 ok=False,
-                detail=f"{names[table_id]}: {name} deletes {count} rows of data file {file_id}, which isn't its",
+                detail=f"{names[table_id]}: {name} deletes "
+                f"{format_count(count, 'row')} of data file {file_id}, which isn't its",
                 advice=f"put its file_id right; if they delete nothing: DELETE FROM {name} WHERE file_id = {file_id};",
             )
 
@@ -69,7 +71,8 @@ def _find_low_count(name: str, needed: _NeededStats) -> Iterator[Finding]:
         yield Finding(
             "statistics",
             ok=False,
-            detail=f"{name}: ducklake_table_stats counts {recorded} rows, but it has at least {needed.live}",
+            detail=f"{name}: ducklake_table_stats counts "
+            f"{format_count(recorded, 'row')}, but it has at least {needed.live}",
             advice="DuckDB 2.0 would lose rows in filters after it deletes a whole file: UPDATE ducklake_table_stats "
             f"SET record_count = {needed.records} WHERE table_id = {needed.table_id};",
         )
@@ -159,7 +162,8 @@ def _find_deletes_of_replaced_files(cursor: Transaction, inlined: _InlinedDelete
         yield Finding(
             "deletes",
             ok=False,
-            detail=f"{inlined.table}: {len(positions)} rows that snapshot {at} deleted from data file {file_id} are "
+            detail=f"{inlined.table}: {format_count(len(positions), 'row')} "
+            f"that snapshot {at} deleted from data file {file_id} are "
             "back: DuckDB merged or rewrote the file beside it",
             advice=f"delete them again{_advise_deleting_again(inlined.table, start, positions)}; "
             "then forget what has no effect: "
@@ -175,7 +179,8 @@ def _find_deletes_missed_by_rewrites(cursor: Transaction, inlined: _InlinedDelet
             yield Finding(
                 "deletes",
                 ok=False,
-                detail=f"{inlined.table}: {count} rows that had been deleted are back since DuckDB rewrote data file "
+                detail=f"{inlined.table}: {format_count(count, 'row')} "
+                f"that had been deleted are back since DuckDB rewrote data file "
                 f"{file_id} in snapshot {at}: they are among the last {len(positions)} that were deleted from it",
                 advice=f"delete them again{_advise_deleting_again(inlined.table, start, positions)}; "
                 f"then expire the snapshots before {at} in DuckDB: "

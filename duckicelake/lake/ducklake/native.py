@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from psycopg import Cursor
 
-from duckicelake.errors import DamagedTableError, NoSuchNamespaceError
+from duckicelake.errors import DamagedTableError, NoSuchNamespaceError, format_count
 from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.ducklake.definition import build_folder_name
@@ -213,7 +213,9 @@ def check_table_stats(cursor: Cursor[Row], table_id: int, rows: Sequence[Row]) -
         return records, next_row_id, size
     had_rows = cursor.execute(_SQL.had_rows, {"table_id": table_id}).fetchone()
     if rows or had_rows == (True,):
-        raise DamagedTableError(f"ducklake_table_stats has {len(rows)} rows of it instead of a whole one")
+        raise DamagedTableError(
+            f"ducklake_table_stats has {format_count(len(rows), 'row')} of it instead of a whole one"
+        )
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from psycopg import Cursor, sql
 
-from duckicelake.errors import DamagedTableError, NoSuchTableError
+from duckicelake.errors import DamagedTableError, NoSuchTableError, format_count
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import inlined_rows, native
 from duckicelake.lake.ducklake.data_files import build_data_file_rows
@@ -254,7 +254,7 @@ def _take_deletes(cursor: Cursor[Row], source: FlushSource) -> None:
 
 def _check_count(found: int, wanted: int, name: str) -> None:
     if found != wanted:
-        raise StaleBaseError(f"{name} has {found} rows of the {wanted} that it had")
+        raise StaleBaseError(f"{name} has {format_count(found, 'row')} of the {wanted} that it had")
 
 
 def _write_files(cursor: Cursor[Row], flush: FlushPlan, snapshot: SnapshotAllocation) -> dict[str, int]:

@@ -58,7 +58,7 @@ def test_metrics_of_columns_that_the_table_never_had_are_refused(client: Client)
 
 def test_nulls_in_a_required_column_are_refused(client: Client) -> None:
     client.create(schema=REQUIRED)
-    with pytest.raises(InvalidRequestError, match="has 1 rows without a value of id, which is required"):
+    with pytest.raises(InvalidRequestError, match="has 1 row without a value of id, which is required"):
         commit(client, ID, NAME, null_value_counts={1: 1, 2: 0})
     client.commit(append(client.metadata(), (1, None)))
 
