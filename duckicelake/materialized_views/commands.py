@@ -9,7 +9,8 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
 from duckicelake.cli.console.command import DATA, JsonOption, make_group
-from duckicelake.cli.console.terminal import format_count, parse_age, print_json, print_rows
+from duckicelake.cli.console.terminal import parse_age, print_json, print_rows
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

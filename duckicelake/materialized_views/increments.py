@@ -15,6 +15,7 @@ import duckdb
 import orjson
 
 from duckicelake.bridge.values.types import quote_identifier
+from duckicelake.errors import format_count
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import LakeChange
@@ -115,7 +116,7 @@ def plan_increment(tree: Tree, schema: Schema) -> AppendPlan:
     node = tree["statements"][0]["node"]
     tables = [part for part in walk(tree) if part.get("type") == "BASE_TABLE" and part.get("catalog_name") == LAKE]
     if len(tables) != 1:
-        raise NotIncrementalError(f"the query reads {len(tables)} tables: one, once, could be followed")
+        raise NotIncrementalError(f"the query reads {format_count(len(tables), 'table')}: one, once, could be followed")
     _check_block(node)
     if _is_grouped(node):
         return _plan_groups(node, schema)

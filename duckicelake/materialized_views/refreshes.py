@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -24,6 +24,7 @@ from duckicelake.errors import (
     ForbiddenError,
     InvalidRequestError,
     NoSuchTableError,
+    QueryMemoryError,
     TaskStoppedError,
     UnavailableError,
     UnsupportedError,
@@ -82,6 +83,7 @@ _MAX_SNAPSHOTS: Final = 1000
 """Snapshots that are looked through again and again for changes of a source."""
 REFRESH_SECONDS: Final = 3600.0
 """For which one refresh may compute."""
+_MEMORY_SETTING: Final = "DUCKICELAKE_QUERY_MEMORY_BYTES"
 _NAMINGS: Final = frozenset({"created_table", "altered_table"})
 """Kinds of changes by which a renamed table is recorded; its columns are compared with those of the query."""
 _VIEW_VERSION: Final = 1
@@ -249,7 +251,8 @@ def refresh_view(
         with _note_failure(services, view):
             reader = act_as_definer(services, view.definer)
             table = load_current_table(replace(services, caller=SERVER_CALLER), view.namespace, view.name)
-            with open_process(reader, choose_limits(services, limits), check) as process:
+            named = nullcontext() if limits else _name_memory()
+            with named, open_process(reader, choose_limits(services, limits), check) as process:
                 _Refresh(services, reader, view, table, is_whole, began).run(process)
     return find_view(services, namespace, name)
 
@@ -275,6 +278,15 @@ def _note_failure(services: Services, view: MaterializedView) -> Iterator[None]:
         with suppress(CatalogError), services.database.transaction() as cursor:
             view_rows.note_failure(cursor, view.table_id, text)
         raise
+
+
+@contextmanager
+def _name_memory() -> Iterator[None]:
+    """Name the setting of a query's memory where a query takes too much."""
+    try:
+        yield
+    except QueryMemoryError as error:
+        raise QueryMemoryError(f"{error}. Raise {_MEMORY_SETTING}, and refresh the view again") from error
 
 
 def choose_limits(services: Services, limits: QueryLimits | None = None) -> QueryLimits:

@@ -13,7 +13,8 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
 from duckicelake.cli.console.command import DATA, JsonOption
-from duckicelake.cli.console.terminal import format_count, print_json, print_rows
+from duckicelake.cli.console.terminal import print_json, print_rows
+from duckicelake.errors import format_count
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake

@@ -61,6 +61,11 @@ _OWN_MEMORY: Final = re.compile(r"^RssAnon:\s*(\d+) kB$", re.MULTILINE)
 _QUOTED_TEXT: Final = re.compile(r'"[^"]*"')
 _REFUSALS: Final = frozenset({"IOException", "InternalException", "FatalException", "PermissionException"})
 """DuckDB's errors that aren't the statement's fault."""
+_LOST_POSTGRES: Final = re.compile(
+    "server closed the connection|connection to server|terminating connection|the database system is |"
+    "no connection to the server|could not (receive|send) data (from|to) server"
+)
+"""libpq's texts of a Postgres that is away, which DuckDB raises as errors of the statement."""
 _BREAKS: Final = frozenset({"InternalException", "FatalException"})
 _ABORTED: Final = "Current transaction is aborted"
 """In an error of DuckDB after one of Postgres, whose text DuckDB loses."""
@@ -382,7 +387,9 @@ def _build_error(described: Mapping[str, str]) -> Exception:
         return InvalidRequestError(_TOO_SLOW)
     if kind == "OutOfMemoryException":
         return QueryMemoryError(f"The query takes more memory than it may: {message.splitlines()[0]}")
-    return UnavailableError(message) if kind in _REFUSALS else InvalidRequestError(message)
+    if kind in _REFUSALS or _LOST_POSTGRES.search(message):
+        return UnavailableError(message)
+    return InvalidRequestError(message)
 
 
 @cache

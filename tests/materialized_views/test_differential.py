@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,16 +19,8 @@ HISTORIES = [(7, 3), *(pytest.param(seed, 9, marks=pytest.mark.model) for seed i
 _VALUES = ("NULL", "0", "1", "-3", "2.50", "9999999.99")
 _TEXTS = ("NULL", "''", "'a'", "'ß'", "'NaN'", "'longer than the others are'")
 _FLOATS = ("NULL", "'NaN'", "'-0.0'", "0.0", "1.5", "'Infinity'")
-_CONDITIONS = (
-    "k > 1",
-    "v IS NOT NULL",
-    "s <> 'a'",
-    "d < 1",
-    "k IS NULL OR v < 3",
-    "true",
-    "v + k > 2",
-    "s IN ('a', 'ß')",
-)
+_COMPARED = (("k", ("0", "1", "3", "-7")), ("v", _VALUES[1:]), ("s", _TEXTS[1:]), ("d", _FLOATS[1:]))
+_UPDATES = ("v = v + 1", "k = k - 1", "k = NULL", "s = upper(s)", "s = s", "d = d / 2", "v = NULL", "k = 2, s = 'a'")
 _ROW_ITEMS = (
     "k",
     "v",
@@ -43,6 +36,7 @@ _AGGREGATES = (
     *("count(*) AS n", "count(v) AS nv", "sum(k) AS sk", "sum(v) AS sv", "min(v) AS low", "max(s) AS high"),
     *("sum(v) FILTER (k > 1) AS part", "sum(d) AS sd", "avg(v) AS av", "count(DISTINCT s) AS ds", "min(k) AS mk"),
 )
+_SHAPES = ("rows", "groups", "groups", "total", "joined", "distinct", "nested")
 _JOINED = "SELECT t.k, count(*) AS n, sum(w) AS w FROM (FROM {t}) AS t JOIN (FROM {u}) AS u USING (k) GROUP BY t.k"
 
 
@@ -79,10 +73,11 @@ class History:
         self.views.lake.run("INSERT INTO u VALUES (3, 5)")
 
     def delete(self) -> None:
-        self.views.lake.run(f"DELETE FROM t WHERE {self.random.choice(_CONDITIONS[:5])}")
+        self.views.lake.run(f"DELETE FROM t WHERE {write_random_condition(self.random)}")
 
     def update(self) -> None:
-        self.views.lake.run("UPDATE t SET v = v + 1 WHERE k = 2")
+        change = self.random.choice(_UPDATES)
+        self.views.lake.run(f"UPDATE t SET {change} WHERE {write_random_condition(self.random)}")
 
     def flush(self) -> None:
         self.views.lake.run("CALL ducklake_flush_inlined_data('lake')")
@@ -117,10 +112,26 @@ class History:
         self.random.choice(self.random.choices((appends, moves, others, [self.expire]), (10, 6, 3, 1))[0])()
 
 
-def write_random_query(source: random.Random) -> str:
-    """Write a query, mostly of a shape that can be followed."""
-    shape = source.choice(("rows", "rows", "groups", "groups", "groups", "total", "joined", "distinct", "nested"))
-    where, keys = source.choice(_CONDITIONS), source.sample(_KEYS, source.randint(1, 2))
+def write_random_condition(source: random.Random, depth: int = 0) -> str:
+    """Write a comparison, or several joined by AND, OR and NOT."""
+    column, values = source.choice(_COMPARED)
+    match source.choice(("compare", "compare", "in", "null", "and", "or", "not") if depth < 2 else ("compare", "null")):
+        case "compare":
+            return f"{column} {source.choice(('=', '<>', '<', '>='))} {source.choice(values)}"
+        case "in":
+            return f"{column} IN ({', '.join(source.sample(values, 2))})"
+        case "null":
+            return f"{column} IS {source.choice(('', 'NOT '))}NULL"
+        case "not":
+            return f"NOT ({write_random_condition(source, depth + 1)})"
+        case joint:
+            sides = (write_random_condition(source, depth + 1) for _ in range(2))
+            return f"({f' {joint.upper()} '.join(sides)})"
+
+
+def write_random_query(source: random.Random, shape: str) -> str:
+    """Write a query of a shape."""
+    where, keys = write_random_condition(source), source.sample(_KEYS, source.randint(1, 2))
     aggregates = ", ".join(source.sample(_AGGREGATES, source.randint(1, 3)))
     items = ", ".join(source.sample(_ROW_ITEMS, source.randint(1, 4)))
     match shape:
@@ -146,16 +157,21 @@ def test_view_is_its_query_at_the_snapshot_that_was_read(views: Views, seed: int
     history = History(views, source)
     history.begin()
     history.insert()
-    queries = {f"mv{number}": write_random_query(source) for number in range(3)}
+    shapes = ("rows", "groups", source.choice(_SHAPES))
+    queries = {f"mv{number}": write_random_query(source, shape) for number, shape in enumerate(shapes)}
     for name, sql in queries.items():
         views.create(name, sql)
         views.assert_exact(name, sql)
-    for _ in range(refreshes):
-        for _ in range(source.randint(1, 3)):
+    modes: Counter[str] = Counter()
+    for number in range(refreshes):
+        if number == 0:  # rows that are only added are followed
+            history.insert_many()
+        for _ in range(source.randint(1, 3) if number else 0):
             history.step()
         for name, sql in queries.items():
             try:
-                views.refresh(name)
+                modes[views.refresh(name).last.mode] += 1
             except CatalogError as error:
                 pytest.fail(f"{write_query(sql)}: {error}")
             views.assert_exact(name, sql)
+    assert modes["incremental"] >= 1, modes

@@ -25,7 +25,7 @@ from duckicelake.iceberg.rest import RenameTableRequest
 from duckicelake.lake.ducklake.dropped import set_retention
 from duckicelake.materialized_views import refreshes, view_rows
 from duckicelake.properties import REFRESH_STATE
-from duckicelake.query import contents
+from duckicelake.query import contents, service
 from duckicelake.query.processes import QueryProcess
 from tests.materialized_views.conftest import LIMITS, Views
 
@@ -336,12 +336,13 @@ def test_store_without_room_leaves_the_contents(views: Views, monkeypatch: pytes
 
 
 def test_query_that_needs_more_memory_than_there_is_fails_clearly(views: Views) -> None:
-    limits = replace(LIMITS, memory_bytes=32 * 1024**2, disk_bytes=0)
+    """A refresh that is asked for has the memory of a query, and says by which setting it gets more."""
     views.create("mv", "SELECT k FROM {t}")
     views.create("large", "SELECT list(k) AS ks FROM {t}")
     views.lake.run("INSERT INTO t SELECT i, i, 'x' || i FROM range(3_000_000) r(i)")
-    with pytest.raises(InvalidRequestError, match="more memory"):
-        refreshes.refresh_view(views.services, ("main",), "large", limits=limits)
+    service._limits[views.services.database] = replace(LIMITS, memory_bytes=32 * 1024**2, disk_bytes=0)
+    with pytest.raises(InvalidRequestError, match=r"more memory.*DUCKICELAKE_QUERY_MEMORY_BYTES"):
+        views.refresh("large")
     assert "more memory" in str(views.find("large").error)
 
 

@@ -15,10 +15,10 @@ import pytest
 
 import duckicelake
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import QueryMemoryError
+from duckicelake.errors import QueryMemoryError, UnavailableError
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import UpkeepTask
-from duckicelake.query.processes import QueryLimits, QueryProcess, remove_left_folders
+from duckicelake.query.processes import QueryLimits, QueryProcess, _build_error, remove_left_folders
 from duckicelake.rewrites import rows
 from duckicelake.rewrites.actions import sort
 from duckicelake.rewrites.rows import RewriteProcess, open_process
@@ -102,6 +102,19 @@ def test_too_little_memory_names_the_setting(
     control = Control(memory_bytes=16 * MB)
     with pytest.raises(QueryMemoryError, match="raise DUCKICELAKE_UPKEEP_MEMORY_BYTES"):
         sort(services, wanted, control)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Failed to get data file list from DuckLake: server closed the connection unexpectedly",
+        'Unable to connect to Postgres: connection to server at "127.0.0.1", port 1 failed: Connection refused',
+        "Failed to execute query: FATAL:  the database system is shutting down",
+    ],
+)
+def test_a_postgres_that_is_away_is_no_fault_of_the_statement(text: str) -> None:
+    """A task would be blocked, as if its table couldn't be read; DuckDB says this of a Postgres that was killed."""
+    assert isinstance(_build_error({"kind": "TransactionException", "message": text}), UnavailableError)
 
 
 def test_a_sort_of_more_rows_than_memory_spills(

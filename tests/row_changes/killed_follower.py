@@ -25,7 +25,6 @@ WEBHOOK_STEPS: dict[str, tuple[Any, str, bool]] = {
 KAFKA_STEPS: dict[str, tuple[Any, str, bool]] = {
     "behind a row": (KafkaSink, "take", True),
     "behind the rows": (KafkaSink, "keep", False),
-    "before the offsets": (KafkaSink, "_repeat", False),
     "before the commit": (KafkaSink, "_commit", False),
     "behind the commit": (KafkaSink, "_commit", True),
     "behind the position": (KafkaSink, "keep", True),
