@@ -36,7 +36,7 @@ class NotificationListener:
         self._wakes: tuple[socket.socket, socket.socket] | None = None
         self._connection: DeferredConnection | None = None
         self._channel_listened: str | None = None
-        self._has_news = False
+        self._news: set[str] = set()
         self.is_closed = False
 
     @contextmanager
@@ -70,16 +70,20 @@ class NotificationListener:
         self._channel_listened = channel
         return channel is not None
 
-    def wait(self, seconds: float) -> None:
-        """Wait for a notification, `close`, or so many seconds; UnavailableError if the connection is lost."""
+    def wait(self, seconds: float) -> frozenset[str]:
+        """Wait for a notification, `close`, or so many seconds; return what was notified since the last wait.
+
+        UnavailableError if the connection is lost.
+        """
         connection = self._connection
-        if not self._has_news:
+        if not self._news:
             self._poll(seconds, *(() if connection is None else (connection.fileno(),)))
         if connection is not None:
             connection.pgconn.consume_input()
-            while connection.pgconn.notifies() is not None:
-                pass
-        self._has_news = False
+            while (notice := connection.pgconn.notifies()) is not None:
+                self._news.add(notice.extra.decode())
+        heard, self._news = frozenset(self._news), set()
+        return heard
 
     def rest(self, seconds: float) -> None:
         """Wait so many seconds, or until `close`; notifications don't end it."""
@@ -105,5 +109,5 @@ class NotificationListener:
         for end in self._wakes or ():
             end.close()
 
-    def _hear(self, _: Notify) -> None:
-        self._has_news = True
+    def _hear(self, notice: Notify) -> None:
+        self._news.add(notice.payload)

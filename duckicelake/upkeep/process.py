@@ -42,37 +42,51 @@ class LakeRounds:
         self._open: OrderedDict[str, tuple[Warehouse, Services]] = OrderedDict()
         self._pauses: dict[str, tuple[float, float]] = {}
         """By lake: when it is looked at next, and after how long the time after that."""
+        self._names: dict[str, str] = {}
+        """Of the lakes in the first one's database, by schema."""
+        self._notices = first.database.open_listener(queue.CHANNEL)
 
     def run(self, idle_seconds: float | None = None) -> None:
-        """Go round until the worker is stopped, or until nothing was to be done for so many seconds."""
-        stopped = self._worker.stopped
-        used_at = time.monotonic()
+        """Go round until it is stopped, or until nothing was to be done for so many seconds.
+
+        Where Postgres is away, wait for it if there is no such number, else raise UnavailableError.
+        """
         try:
-            while not stopped.is_set():
-                if self._try_round(goes_on=idle_seconds is None):
-                    used_at = time.monotonic()
-                elif idle_seconds is not None and time.monotonic() - used_at > idle_seconds:
+            while not self._worker.stopped.is_set():
+                try:
+                    with self._notices.connect() as cursor:
+                        self._names[queue.read_schema(cursor)] = ""
+                        self._go_round_until(idle_seconds)
                     return
-                else:
-                    stopped.wait(LOOK_SECONDS / 2)
+                except UnavailableError as error:
+                    if idle_seconds is not None:
+                        raise
+                    sys.stderr.write(f"upkeep: {error}\n")
+                    self._notices.rest(LOOK_SECONDS)
         finally:
+            self._notices.release()
             for name in [*self._open]:
                 self._close(name)
 
-    def _try_round(self, *, goes_on: bool) -> bool:
-        """Go round once; where Postgres is away and the process goes on, wait for it."""
-        try:
-            return self._go_round()
-        except UnavailableError as error:
-            if not goes_on:
-                raise
-            sys.stderr.write(f"upkeep: {error}\n")
-            self._worker.stopped.wait(LOOK_SECONDS)
-            return False
+    def stop(self) -> None:
+        """End a pause of `run`, in which it then finds that the worker is stopped; from another thread."""
+        self._notices.close()
+
+    def _go_round_until(self, idle_seconds: float | None) -> None:
+        used_at = time.monotonic()
+        while not self._worker.stopped.is_set():
+            if self._go_round():
+                used_at = time.monotonic()
+            elif idle_seconds is not None and time.monotonic() - used_at > idle_seconds:
+                return
+            else:
+                for schema in self._notices.wait(LOOK_SECONDS / 2) & self._names.keys():
+                    self._pauses.pop(self._names[schema], None)
 
     def _go_round(self) -> bool:
         """Do one task of each lake that has one; return whether any had."""
         rows = [row for row in list_warehouses(self._first) if row.is_active]
+        self._names |= {row.schema_name: row.name for row in rows if row.database_url is None}
         found = self._look("", lambda: self._first)
         for row in rows:
             if self._worker.stopped.is_set():
@@ -143,13 +157,15 @@ def work(settings: Settings, log: Callable[[str], object], idle_seconds: float |
     settings: with the database's URL and the warehouse's folder. Raises UnavailableError, StartupError.
     """
     worker = Worker(build_limits(settings), log)
-    with _stopped_by_signals(worker), open_services(settings) as services:
+    with open_services(settings) as services:
         require_known(services.database)
-        LakeRounds(services, build_warehouse_wiring(settings), worker, settings).run(idle_seconds)
+        rounds = LakeRounds(services, build_warehouse_wiring(settings), worker, settings)
+        with _stopped_by_signals(worker, rounds):
+            rounds.run(idle_seconds)
 
 
 @contextmanager
-def _stopped_by_signals(worker: Worker) -> Iterator[None]:
+def _stopped_by_signals(worker: Worker, rounds: LakeRounds) -> Iterator[None]:
     """Stop the worker at a signal, and soon after it end the process."""
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -157,7 +173,7 @@ def _stopped_by_signals(worker: Worker) -> Iterator[None]:
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     ended = threading.Event()
-    threading.Thread(target=_end_late, args=(worker, ended), name="upkeep-deadline", daemon=True).start()
+    threading.Thread(target=_end_late, args=(worker, rounds, ended), name="upkeep-deadline", daemon=True).start()
     try:
         yield
     finally:
@@ -166,8 +182,9 @@ def _stopped_by_signals(worker: Worker) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end_late(worker: Worker, ended: threading.Event) -> None:
+def _end_late(worker: Worker, rounds: LakeRounds, ended: threading.Event) -> None:
     worker.stopped.wait()
+    rounds.stop()
     if not ended.wait(STOP_SECONDS):
         worker.abandon()
         os._exit(0)

@@ -14,6 +14,8 @@ from duckicelake.postgres.queries import Transaction, load_queries
 _SQL = load_queries("upkeep", "queue")
 
 State = Literal["queued", "running", "waiting", "blocked", "failed", "done"]
+CHANNEL: Final = "duckicelake_upkeep"
+"""On which Postgres notifies workers of new tasks, with the lake's schema."""
 BACKOFF_SECONDS: Final = 10
 """Before the second attempt; each later one waits twice as long, up to an hour, half of it at random."""
 
@@ -132,7 +134,7 @@ def write_policies(cursor: Transaction, policies: Mapping[str, str]) -> None:
 def enqueue(
     cursor: Transaction, due: Sequence[DueTask], *, requested_by: str | None = None, is_repeated: bool = False
 ) -> int:
-    """Put tasks into the queue, and return how many are new there or were changed.
+    """Put tasks into the queue, and return how many are new there or were changed. The commit wakes idle workers.
 
     requested_by: who asks for them; they then need no change of the table. is_repeated: neither do they then.
     """
@@ -155,7 +157,16 @@ def enqueue(
         "requested_by": requested_by,
         "is_repeated": is_repeated,
     }
-    return len(cursor.execute(_SQL.enqueue, parameters).fetchall())
+    count = len(cursor.execute(_SQL.enqueue, parameters).fetchall())
+    if count:
+        cursor.execute(_SQL.notify, {"channel": CHANNEL})
+    return count
+
+
+def read_schema(cursor: Transaction) -> str:
+    """Read which schema of Postgres the lake is in, as notifications have it."""
+    (row,) = cursor.execute(_SQL.schema).fetchall()
+    return str(row[0])
 
 
 def forget_tasks(cursor: Transaction, kinds: Sequence[str], due: Sequence[DueTask]) -> None:

@@ -23,8 +23,8 @@ from duckicelake.upkeep.process import STOP_SECONDS, plan_if_due, run_child
 _LOOK_SECONDS: Final = 5.0
 _IDLE_LOOK_SECONDS: Final = 30.0
 """Between two looks at a lake that doesn't keep itself and has no task."""
-_CHILD_IDLE_SECONDS: Final = 30.0
-"""After which a process ends that has nothing to do."""
+_CHILD_IDLE_SECONDS: Final = 120.0
+"""After which a process ends that has nothing to do: more than between two plans, as its start takes 2 s."""
 _STATES: Final = ("queued", "running", "waiting", "blocked", "failed", "done")
 
 

@@ -21,6 +21,7 @@ from duckicelake.lake.ducklake import maintenance
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.rewrites.actions import compact, sort
+from duckicelake.upkeep.planner import find_due
 from tests.support.row_lineage import lineage
 from tests.support.seams import Interrupted
 
@@ -295,3 +296,30 @@ def test_order_that_the_table_does_not_have_is_named(
     make_table(catalog, ducklake)
     with pytest.raises(InvalidRequestError, match="The order names day, which is no column of the table"):
         run(services, tmp_path, sort, policy={"maintenance.sort.order": "day"})
+
+
+def test_a_lake_that_grew_since_postgres_counted_its_rows_is_compacted_in_linear_work(
+    services: Services, warehouse: Path, catalog: Catalog, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    """Postgres learns of many new rows a minute later; until then its plans must not read all files for each file."""
+    files = 600
+    catalog.create_namespace_if_not_exists("main")
+    catalog.create_table("main.t", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0); BEGIN")
+    for number in range(files):
+        ducklake.execute(f"INSERT INTO lake.main.t VALUES ({number}, 'x')")
+    ducklake.execute("COMMIT")
+    catalog.load_table("main.t")
+    planned = find_due(services, 0, ("main",), "t", ["compact"])
+    outcome = run(services, warehouse)
+    assert ([item.task.kind for item in planned], outcome.counts["rewritten files"]) == (["compact"], files)
+    with services.database.transaction() as cursor:
+        cursor.execute("SELECT pg_sleep(1.1)")  # Postgres counts once a second
+    with services.database.transaction() as cursor:
+        read = dict(
+            cursor.execute(
+                "SELECT relname, seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables "
+                "WHERE relname IN ('ducklake_data_file', 'duckicelake_file')"
+            ).fetchall()
+        )
+    assert all(files < rows < files**2 / 4 for rows in read.values()), read

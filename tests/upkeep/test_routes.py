@@ -1,5 +1,6 @@
 """The routes of upkeep: the queue, tasks that are asked for, policies of the lake and of tables."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 from fastapi import FastAPI
 
 from duckicelake.cli.serve.hooks import TaskReporter
+from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services
 from duckicelake.maintenance.policy import AUTOMATIC
 from duckicelake.server.app import create_app
 from duckicelake.settings.model import Settings
-from duckicelake.upkeep import queue, service
+from duckicelake.upkeep import process, queue, service
 from duckicelake.upkeep.planner import plan_lake
+from duckicelake.upkeep.process import LakeRounds
 from duckicelake.upkeep.worker import Worker
 from tests.support.client import Client, duckdb_rows, pyiceberg_rows, set_properties
 from tests.support.waits import wait_until
@@ -52,6 +55,24 @@ def test_task_that_is_asked_for_does_not_wait_for_the_next_look(
         http.post(f"{TABLE}/upkeep", json={"kinds": ["flush"]}).raise_for_status()
         wait_until(lambda: bool(http.get("/pipeline/v1/upkeep", params={"state": "done"}).json()["tasks"]))
     assert failures == []
+
+
+def test_idle_worker_of_another_process_takes_a_task_at_once(
+    http: httpx.Client, client: Client, database_url: str, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LOOK_SECONDS", 7200.0)
+    worker = Worker(LIMITS)
+    settings = Settings(database_url=database_url, warehouse=str(warehouse))
+    with open_services(settings) as services:
+        rounds = LakeRounds(services, build_warehouse_wiring(settings), worker, settings)
+        thread = threading.Thread(target=rounds.run)
+        thread.start()
+        wait_until(lambda: bool(rounds._pauses))  # it has looked, and would look again in a minute
+        http.post(f"{TABLE}/upkeep", json={"kinds": ["flush"]}).raise_for_status()
+        wait_until(lambda: bool(http.get("/pipeline/v1/upkeep", params={"state": "done"}).json()["tasks"]))
+        worker.stopped.set()
+        rounds.stop()
+        thread.join()
 
 
 def test_part_of_a_table_is_compacted_and_no_plan_makes_it_the_whole(

@@ -94,8 +94,10 @@ def read_statistics(
         "noted_files": list(deletes),
         "noted_deletes": list(deletes.values()),
     }
-    # A prepared plan is made for any tables and reads all files: with a million of them 8 s instead of 0.1 s.
-    found = cursor.execute(_SQL.statistics, parameters, prepare=False).fetchall()
+    with cursor.connection.transaction():
+        cursor.execute(_SQL.by_hash)
+        # A prepared plan is made for any tables and reads all files: with a million of them 8 s instead of 0.1 s.
+        found = cursor.execute(_SQL.statistics, parameters, prepare=False).fetchall()
     return [(UpkeepStatistics(*row), rows.get(row[0], InlinedRowStats())) for row in found]
 
 

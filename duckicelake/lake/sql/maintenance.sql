@@ -22,6 +22,10 @@ WHERE t.end_snapshot IS NULL AND t.table_id > %(after)s AND NOT s.is_nested
 ORDER BY t.table_id
 LIMIT %(limit)s;
 
+-- by_hash: join by hashes. Postgres doesn't know at first how many files a lake has that grows; loops over 5,000 files of
+-- each of 5,000 would take seconds
+SET LOCAL enable_nestloop = off;
+
 -- statistics: all that decides how tables are to be maintained
 WITH wanted AS MATERIALIZED (
     SELECT t.table_id, t.table_name, s.schema_id, s.schema_name
@@ -139,23 +143,25 @@ filed AS (
     GROUP BY table_id
 ),
 history AS (
-    SELECT h.table_id, count(*) AS snapshots,
-           min(h.timestamp_ms) FILTER (WHERE h.snapshot_id <> ALL (k.named)) AS oldest_ms,
-           max(h.timestamp_ms) FILTER (WHERE h.snapshot_id = k.current_snapshot_id) AS current_ms,
-           max(h.timestamp_ms) FILTER (WHERE h.snapshot_id = ANY (k.described)) AS described_ms
-    FROM known k JOIN duckicelake_snapshot h USING (table_id)
-    GROUP BY h.table_id
+    SELECT k.table_id, h.*
+    FROM known k CROSS JOIN LATERAL (
+        SELECT count(*) AS snapshots,
+               min(timestamp_ms) FILTER (WHERE snapshot_id <> ALL (k.named)) AS oldest_ms,
+               max(timestamp_ms) FILTER (WHERE snapshot_id = k.current_snapshot_id) AS current_ms,
+               max(timestamp_ms) FILTER (WHERE snapshot_id = ANY (k.described)) AS described_ms
+        FROM duckicelake_snapshot WHERE table_id = k.table_id) h
 ),
 listed AS (
-    SELECT k.table_id, count(*) AS manifests,
-           sum(cardinality(m.added) + cardinality(m.existing)) FILTER (WHERE m.content = 1) AS delete_files,
-           count(*) FILTER (WHERE cardinality(m.added) + cardinality(m.existing) < 1000
-                              AND m.is_laid_out IS NOT TRUE) AS small_manifests
-    FROM known k
-    JOIN duckicelake_snapshot h ON h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id
-    CROSS JOIN unnest(h.manifest_ids) each (manifest_id)
-    JOIN duckicelake_manifest m USING (manifest_id)
-    GROUP BY k.table_id
+    SELECT k.table_id, l.*
+    FROM known k CROSS JOIN LATERAL (
+        SELECT count(*) AS manifests,
+               sum(cardinality(m.added) + cardinality(m.existing)) FILTER (WHERE m.content = 1) AS delete_files,
+               count(*) FILTER (WHERE cardinality(m.added) + cardinality(m.existing) < 1000
+                                  AND m.is_laid_out IS NOT TRUE) AS small_manifests
+        FROM duckicelake_manifest m
+        WHERE m.manifest_id = ANY (ARRAY(
+            SELECT unnest(h.manifest_ids) FROM duckicelake_snapshot h
+            WHERE h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id))) l
 )
 SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.target,
        (SELECT coalesce(jsonb_object_agg(key, CASE WHEN key = 'gc.enabled' AND EXISTS (

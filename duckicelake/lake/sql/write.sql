@@ -308,11 +308,12 @@ SET LOCAL lock_timeout = '100ms';
 -- end_inlined_rows: inlined rows that leave main; how many have
 SELECT duckicelake_end_inlined_rows(%(name)s, %(at)s, %(begins)s::bigint[], %(rows)s::bigint[]);
 
--- end_data_files: data files that leave main
+-- end_data_files: data files that leave main, looked up by their ids. With an index of the table's files, which the sum
+-- keeps Postgres from, all of these would be read for each file
 UPDATE ducklake_data_file d SET end_snapshot = %(at)s
 FROM duckicelake_file f
 WHERE f.file_id = ANY(%(file_ids)s) AND d.data_file_id = f.ducklake_id
-  AND d.table_id = %(table_id)s AND d.end_snapshot IS NULL
+  AND d.table_id + 0 = %(table_id)s AND d.end_snapshot IS NULL
 RETURNING d.data_file_id;
 
 -- unschedule: files that join a table stay, by whatever path they are scheduled

@@ -57,6 +57,12 @@ WHERE (t.state IN ('queued', 'waiting') AND (t.condition IS NULL OR EXCLUDED.req
        OR t.changed < clock_timestamp() - interval '1 day'))
 RETURNING t.task_id;
 
+-- notify: workers of new tasks in this lake
+SELECT pg_notify(%(channel)s, current_schema());
+
+-- schema: of the lake
+SELECT current_schema();
+
 -- forget: tasks of these kinds that are no longer due, and of tables that are gone
 DELETE FROM duckicelake_upkeep_task t
 WHERE t.state <> 'running' AND (
