@@ -24,6 +24,8 @@ from tests.support.lineage_events import Json
 from tests.support.logins import SECRET, Server
 from tests.support.servers import running
 
+APPEND_BOX = f"Job {APPEND.rpartition('.')[0]}"
+"""What is seen of its name, and so what its box is called."""
 MANY = 520
 """More tables than the page shows at a time."""
 
@@ -99,7 +101,7 @@ def test_graph_is_drawn_from_what_a_table_comes_from_to_what_is_made_of_it(lake:
     names += [
         "Job daily_revenue",
         "Table marts revenue",
-        f"Job {APPEND}",
+        APPEND_BOX,
         "Table labs guess",
     ]
     places = [left(page, name) for name in names]
@@ -142,7 +144,7 @@ def test_edge_shows_the_runs_behind_it(lake: Lake, page: Page) -> None:
 
 def test_inferred_edge_says_so_and_how_sure_it_is(lake: Lake, page: Page) -> None:
     open_at(page, lake.uri, "node=labs.guess")
-    page.get_by_role("button", name=f"Job {APPEND}", exact=True).click()
+    page.get_by_role("button", name=APPEND_BOX, exact=True).click()
     expect(page.locator("#panel .guess")).to_contain_text("70 % sure")
 
 
@@ -174,9 +176,9 @@ def test_history_of_a_table_is_reported_on_demand(lake: Lake, page: Page) -> Non
 def test_names_that_are_markup_stay_names(lake: Lake, window: Visit) -> None:
     page = window.page
     open_at(page, lake.uri, "node=sales.orders&columns=all")
-    expect(page.get_by_role("button", name=f"Table labs.{EVIL}", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name=f"Table labs {EVIL}", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="Job <b>bold</b>", exact=True)).to_be_visible()
-    page.get_by_role("button", name=f"Table labs.{EVIL}", exact=True).click()
+    page.get_by_role("button", name=f"Table labs {EVIL}", exact=True).click()
     expect(page.locator("#panel h2")).to_contain_text(EVIL)
     page.locator("#search").fill("img")
     expect(found(page)).to_contain_text([EVIL])
@@ -237,8 +239,8 @@ def test_five_hundred_tables_are_drawn_and_that_there_are_more_is_said(lake: Lak
     expect(page.locator(".box")).to_have_count(500)
     expect(page.locator("#note")).to_contain_text("more than the 500 shown here")
     page.get_by_role("button", name="Fit").click()
-    page.get_by_role("button", name="Table many.table_number_1", exact=True).click()
-    expect(box(page, "Table many.table_number_1")).to_have_class(re.compile("center"))
+    page.get_by_role("button", name="Table many table_number_1", exact=True).click()
+    expect(box(page, "Table many table_number_1")).to_have_class(re.compile("center"))
 
 
 def test_whoever_reads_is_asked_for_a_secret_and_sees_what_they_may(lake: Lake, window: Visit) -> None:
@@ -267,7 +269,7 @@ def test_all_of_a_small_graph_is_seen_at_first_and_names_of_jobs_are_whole_on_fo
     open_at(page, lake.uri, "node=sales.euro")
     for shown in page.locator(".box").all():
         expect(shown).to_be_in_viewport(ratio=0.99)
-    job = page.get_by_role("button", name=f"Job {APPEND}", exact=True)
+    job = page.get_by_role("button", name=APPEND_BOX, exact=True)
     expect(job.locator(".whole")).to_be_hidden()
     page.keyboard.press("Tab")
     job.focus()
