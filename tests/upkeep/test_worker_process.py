@@ -4,13 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.jobs import list_jobs
 from duckicelake.maintenance.policy import AUTOMATIC
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.planner import plan_lake
@@ -111,3 +114,58 @@ def test_worker_that_is_killed_at_a_sort_leaves_no_process_and_no_folder(
     assert find_task(client.services).state == "done"
     assert ducklake.execute(sums).fetchall() == before
     assert [*folder.glob("duckicelake-*")] == []
+
+
+def test_two_servers_do_each_task_once(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, database_url: str, warehouse: Path
+) -> None:
+    flushed, compacted = [f"f{number}" for number in range(20)], [f"c{number}" for number in range(5)]
+    for name in (*flushed, *compacted):
+        client.create(name)
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 1000)")
+    for name in flushed:
+        ducklake.execute(f"INSERT INTO lake.ns.{name} SELECT range, 'x' FROM range(9)")
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    for name in compacted * 5:
+        ducklake.execute(f"INSERT INTO lake.ns.{name} SELECT range, 'x' FROM range(9)")
+    before = {name: duckdb_rows(ducklake, name) for name in (*flushed, *compacted)}
+    with client.services.database.transaction() as cursor:
+        queue.write_policies(cursor, {AUTOMATIC: "flush,compact", "maintenance.flush.min-rows": "9"})
+    settings = {
+        "DUCKICELAKE_DATABASE_URL": database_url,
+        "DUCKICELAKE_WAREHOUSE": str(warehouse),
+        "DUCKICELAKE_UPKEEP_WORKERS": "2",
+        "DUCKICELAKE_UPKEEP_TASKS": "4",
+        "DUCKICELAKE_UPKEEP_SECONDS": "1",
+    }
+    command = (str(Path(sys.executable).with_name("duckicelake")), "serve", "--port", "0")
+    servers = [
+        subprocess.Popen(command, env={**os.environ, **settings}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(2)
+    ]
+    try:
+        wait_until(lambda: count_done(client.services) == len(before), 150)
+        time.sleep(3)  # for plans that would find the same again
+    finally:
+        for server in servers:
+            server.terminate()
+        for server in servers:
+            server.wait(60)
+    jobs = list_jobs(client.services, PageRequest()).items
+    found = sorted((job.table, job.kind, str(job.result)) for job in jobs)
+    assert found == sorted([(name, "flush", "done") for name in flushed] + [(n, "compact", "done") for n in compacted])
+    assert len({job.engine for job in jobs}) > 1, "more than one worker took part"
+    with client.services.database.reading() as cursor:
+        assert {task.attempts for task in queue.list_tasks(cursor, TaskFilter(), None)} == {1}
+    for name in flushed:
+        files = f"SELECT count(*) FROM ducklake_list_files('lake', '{name}', schema => 'ns')"
+        assert ducklake.sql(files).fetchall() == [(1,)], name
+    for name in compacted:
+        operations = [snapshot["summary"]["operation"] for snapshot in client.metadata(name)["snapshots"]]
+        assert operations.count("replace") == 1, operations
+    assert {name: duckdb_rows(ducklake, name) for name in before} == before
+
+
+def count_done(services: Services) -> int:
+    with services.database.reading() as cursor:
+        return sum(task.state == "done" for task in queue.list_tasks(cursor, TaskFilter(), None))
