@@ -50,7 +50,8 @@ def test_tables_of_a_renamed_namespace_keep_their_rows_and_history(engines: Engi
         engines.do(step, name)
         model.do(step)
     before = [snapshot.snapshot_id for snapshot in engines.catalog.load_table(name).snapshots()]
-    lake = connect(str(engines.catalog.properties["uri"]))
+    properties = engines.catalog.properties
+    lake = connect(str(properties["uri"]), credential=properties.get("credential"))
     assert lake.rename_namespace(namespace, f"{namespace}_moved") == []
     assert_missing(engines, name)
     moved = f"{namespace}_moved.t"
