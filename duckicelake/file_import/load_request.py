@@ -146,7 +146,10 @@ class StepMeter:
         def report() -> None:
             share = 0.0
             while not ended.wait(_REPORT_SECONDS):
-                share = max(share, min(self._duck.query_progress() / 100, 1.0))
+                try:
+                    share = max(share, min(self._duck.query_progress() / 100, 1.0))
+                except duckdb.Error:  # of a statement that ran out of memory, which the caller meets
+                    return
                 self._watcher.note(replace(begin, share=begin.share + share * part))
 
         thread = Thread(target=report, daemon=True)

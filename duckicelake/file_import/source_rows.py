@@ -387,7 +387,9 @@ def _find_json_columns(duck: DuckDBPyConnection, group: FileGroup) -> dict[str, 
     rows = (
         f"(SELECT CAST(record AS JSON) AS record FROM {group.read()} WHERE record IS NOT NULL AND NOT {group.unread})"
     )
-    answer = duck.execute(f"SELECT CAST(json_group_structure(record) AS VARCHAR) FROM {rows}").fetchone()
+    # One record of each structure: json_group_structure first makes an array of all of them, in memory
+    some = f"(SELECT any_value(record) AS record FROM {rows} GROUP BY json_structure(record))"
+    answer = duck.execute(f"SELECT CAST(json_group_structure(record) AS VARCHAR) FROM {some}").fetchone()
     found = orjson.loads(answer[0]) if answer and answer[0] else {}
     fields = found if isinstance(found, dict) else {}
     _check_distinct(fields, group.files[0].found.name)

@@ -316,6 +316,14 @@ def test_a_full_disk_is_named_and_the_next_run_loads_all(loads: Loads, table: st
     assert loads.rows(f"SELECT count(*), count(DISTINCT id) FROM lake.{table}") == [(50_000, 50_000)]
 
 
+def test_json_of_more_rows_than_memory_holds(loads: Loads, table: str) -> None:
+    text = "".join(f'{{"id":{n},"note":"{n:0200}"}}\n' for n in range(300_000))
+    file = loads.file("a.jsonl", text + '{"id":1.5,"more":[true]}\n')
+    found = loads.run(file, "--table", table, "--yes", "--memory", "400MB", "--threads", "1")
+    assert found["rows"] == 300_001
+    assert loads.rows(f"SELECT count(note), max(id), count(more) FROM lake.{table}") == [(300_000, 299_999.0, 1)]
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite-partitions"])
 @pytest.mark.parametrize(
