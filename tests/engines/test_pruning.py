@@ -61,6 +61,7 @@ def lake_11(spark: SparkSession, folder: Path) -> Iterator[RunningLake]:
         yield running
 
 
+@pytest.mark.usefixtures("lake_in_a_folder")
 def test_epoch_keys_of_a_lake_of_1_1_let_spark_and_pyiceberg_read_fewer_files(
     spark: SparkSession, lake_11: RunningLake
 ) -> None:
