@@ -57,12 +57,13 @@ class LakeRounds:
                     with self._notices.connect() as cursor:
                         self._names[queue.read_schema(cursor)] = ""
                         self._go_round_until(idle_seconds)
-                    return
                 except UnavailableError as error:
                     if idle_seconds is not None:
                         raise
                     sys.stderr.write(f"upkeep: {error}\n")
                     self._notices.rest(LOOK_SECONDS)
+                else:
+                    return
         finally:
             self._notices.release()
             for name in [*self._open]:
