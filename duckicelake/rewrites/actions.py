@@ -42,7 +42,7 @@ from duckicelake.rewrites.rows import (
     RewrittenTable,
     open_process,
 )
-from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_groups, count_files
+from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_groups, count_files, sum_sizes
 from duckicelake.rewrites.unreadable_files import explain_failure
 
 _ROUNDS: Final = 3
@@ -98,10 +98,11 @@ class _Rewrite:
 
     def _choose(self) -> tuple[TableVersion, list[RewriteGroup]]:
         version, files = self._read_files()
+        table_size = sum_sizes(files)
         if self.task.where is not None:
             wanted = find_matching_files(self.services, version, self.task.where)
             files = [file for file in files if file.row.file_id in wanted]
-        return version, choose_groups(files, self.task.policy, self.task.target_size, is_sort=self.is_sort)
+        return version, choose_groups(files, self.task.policy, self.task.target_size, table_size, is_sort=self.is_sort)
 
     def _read_files(self) -> tuple[TableVersion, list[MemberFile]]:
         """Read the live data files of main that are in the store, not rows in Postgres."""

@@ -199,22 +199,21 @@ class RewriteProcess:
         names = [quote_identifier(column.name) for column in table.metadata.schema().fields]
         columns = [f"t.{name}" for name in names] + [f"t.rowid AS {ROW_ID}"]
         files = _quote_all(file.path for file in group.files)
-        if not table.keeps_updates:
-            return f"SELECT {', '.join(columns)} FROM {table.source} WHERE t.filename IN {_as_tuple(files)}"
-        known = self._ask(b"G", {"files": [file.path for file in group.files]})
-        numbers = ", ".join(
-            f"({_quote(file.path)}, {file.row.sequence_number}, {str(file.path in known).lower()})"
-            for file in group.files
-        )
-        columns.append(
-            "CASE WHEN f.has_own THEN coalesce(t.snapshot_id, f.sequence_number) ELSE f.sequence_number END "
-            f"AS {LAST_UPDATED}"
-        )
-        return (
-            f"SELECT {', '.join(columns)} FROM {table.source} "
-            f"JOIN (VALUES {numbers}) f(filename, sequence_number, has_own) ON t.filename = f.filename "
-            f"WHERE t.filename IN {_as_tuple(files)}"
-        )
+        listed = f"SELECT unnest({files}) AS filename"
+        if table.keeps_updates:
+            known = self._ask(b"G", {"files": [file.path for file in group.files]})
+            numbers = ", ".join(
+                f"({_quote(file.path)}, {file.row.sequence_number}, {str(file.path in known).lower()})"
+                for file in group.files
+            )
+            listed = f"FROM (VALUES {numbers}) v(filename, sequence_number, has_own)"
+            columns.append(
+                "CASE WHEN f.has_own THEN coalesce(t.snapshot_id, f.sequence_number) ELSE f.sequence_number END "
+                f"AS {LAST_UPDATED}"
+            )
+        rows = f"SELECT {', '.join(columns)} FROM {table.source} JOIN ({listed}) f ON t.filename = f.filename"
+        # DuckDB compares each file of the table with each of the list: it pays only where many bytes needn't be read
+        return rows if group.is_most else f"{rows} WHERE t.filename IN {_as_tuple(files)}"
 
     def _ask(self, kind: bytes, order: Mapping[str, Any]) -> Any:
         if not self.is_open:

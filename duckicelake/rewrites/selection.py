@@ -1,7 +1,7 @@
 """PURE. Choose the files of a table that a rewrite reads, and group them into the files that it writes."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,15 +30,19 @@ class MemberFile:
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
-    """Files of one partition that are read together, and the size that files made of them should have."""
+    """Files of one partition that are read together, and the size that files made of them should have.
+
+    is_most: whether all other files of the table have fewer bytes than these.
+    """
 
     files: tuple[MemberFile, ...]
     target_size: int
+    is_most: bool = False
 
     @property
     def size(self) -> int:
         """Bytes of the files."""
-        return sum(file.row.file_size_in_bytes for file in self.files)
+        return sum_sizes(self.files)
 
     @property
     def rows(self) -> int:
@@ -47,22 +51,30 @@ class RewriteGroup:
 
 
 def choose_groups(
-    files: Sequence[MemberFile], policy: MaintenancePolicy, target_size: int, *, is_sort: bool
+    files: Sequence[MemberFile], policy: MaintenancePolicy, target_size: int, table_size: int, *, is_sort: bool
 ) -> list[RewriteGroup]:
-    """Choose what to rewrite: all files to be sorted, else small ones that are many, and those that lost many rows."""
+    """Choose what to rewrite: all files to be sorted, else small ones that are many, and those that lost many rows.
+
+    files: from which to choose. table_size: bytes of all files of the table.
+    """
     by_partition: defaultdict[tuple[int, str], list[MemberFile]] = defaultdict(list)
     for file in files:
         by_partition[file.row.spec_id, str(file.row.partition)].append(file)
     groups: list[RewriteGroup] = []
     for members in by_partition.values():
         wanted = members if is_sort else _choose_files(members, policy, target_size)
-        limit = sum(file.row.file_size_in_bytes for file in wanted) + 1 if is_sort else target_size
+        limit = sum_sizes(wanted) + 1 if is_sort else target_size
         groups += (
-            RewriteGroup(tuple(files), target_size)
-            for files in _pack(wanted, limit)
-            if _is_worth(files, policy, is_sort)
+            RewriteGroup(tuple(packed), target_size, is_most=2 * sum_sizes(packed) > table_size)
+            for packed in _pack(wanted, limit)
+            if _is_worth(packed, policy, is_sort)
         )
     return groups
+
+
+def sum_sizes(files: Iterable[MemberFile]) -> int:
+    """Add up the bytes of files."""
+    return sum(file.row.file_size_in_bytes for file in files)
 
 
 def _choose_files(members: Sequence[MemberFile], policy: MaintenancePolicy, target_size: int) -> list[MemberFile]:
