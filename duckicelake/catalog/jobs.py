@@ -38,7 +38,7 @@ RESULTS: Final = ("running", *get_args(Result), "lost")
 """A job, as clients see it."""
 
 MAX_JSON_BYTES: Final = 64 * 1024
-_MOST_SNAPSHOTS: Final = 10_000
+MOST_SNAPSHOTS: Final = 10_000
 
 
 def _small(value: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class EndJob(SpecModel):
 
     result: Result
     message: Annotated[str, Field(max_length=4000)] | None = None
-    snapshot_ids: Annotated[tuple[Long, ...], Field(max_length=_MOST_SNAPSHOTS)] = ()
+    snapshot_ids: Annotated[tuple[Long, ...], Field(max_length=MOST_SNAPSHOTS)] = ()
     counts: Details = Field(default_factory=dict)
 
 

@@ -133,7 +133,7 @@ class RunningTask:
         ended = EndJob(
             result=outcome.result if outcome else result,
             message=outcome.message if outcome else end.message,
-            snapshot_ids=outcome.snapshot_ids if outcome else (),
+            snapshot_ids=outcome.snapshot_ids[-jobs.MOST_SNAPSHOTS :] if outcome else (),
             counts=dict(outcome.counts if outcome else self._counts),
         )
         with suppress(CatalogError):  # the job is another's by now, or its lease ends by itself

@@ -14,7 +14,7 @@ import pytest
 
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.jobs import BeginJob, JobAnswer, begin_job, list_jobs
+from duckicelake.catalog.jobs import MOST_SNAPSHOTS, BeginJob, JobAnswer, begin_job, list_jobs
 from duckicelake.catalog.maintenance import table_statistics
 from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.catalog.upkeep_tasks import TaskControl
@@ -458,3 +458,15 @@ def test_task_that_others_kept_from_its_work_is_tried_again(lake: Client, monkey
         assert Worker(LIMITS).work(lake.services)
         assert (only(lake.services).state, only(lake.services).message) == (state, "others changed the same files")
     assert {job.result for job in jobs(lake.services)} == {"skipped"}
+
+
+def test_task_of_more_snapshots_than_a_job_lists_is_done_with_the_last_of_them(
+    lake: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tuple(range(MOST_SNAPSHOTS + 5))
+    use_action(monkeypatch, lambda *_: TaskOutcome("done", None, made), "flush")
+    plan(lake.services)
+    assert Worker(LIMITS).work(lake.services)
+    assert only(lake.services).state == "done"
+    (job,) = jobs(lake.services)
+    assert tuple(job.snapshot_ids) == made[5:]
