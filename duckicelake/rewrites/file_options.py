@@ -1,12 +1,19 @@
-"""PURE. How the files of rewrites are written, by the table's properties: their codec and Bloom filters."""
+"""PURE. How DuckDB writes the files of rewrites: field ids, columns of row lineage, codec and Bloom filters."""
 
 from contextlib import suppress
 from typing import Final
 
+from duckicelake.bridge.values.columns import to_columns
+from duckicelake.bridge.values.types import build_field_ids, quote_identifier
 from duckicelake.errors import InvalidRequestError
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.lake.model import find_children
+from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.properties import BLOOM_FILTER_FPP_PREFIX, BLOOM_FILTER_PREFIX, COMPRESSION_CODEC
 
+ROW_ID: Final = "_row_id"
+LAST_UPDATED: Final = "_last_updated_sequence_number"
+"""Iceberg's names of the columns of row lineage."""
 _ROW_GROUP_ROWS: Final = 122_880
 """DuckDB's default."""
 _DICTIONARY_BYTES: Final = 64 * 1024 * 1024
@@ -18,7 +25,30 @@ _CODECS: Final = {"lz4": "lz4_raw"} | {
 """DuckDB's names by Iceberg's."""
 
 
-def find_codec(metadata: TableMetadata, default: str) -> str:
+def write_file_options(metadata: TableMetadata, codec: str) -> str:
+    """Write the options of DuckDB's COPY. Raises InvalidRequestError for an unknown codec of the table's.
+
+    codec: of tables that name none. The rows have the table's columns, the row id, and from format version 3 on when
+    they were last updated.
+    """
+    return (
+        f"FORMAT parquet, COMPRESSION {_find_codec(metadata, codec)}, FIELD_IDS {_write_field_ids(metadata)}"
+        f"{_write_filter_options(metadata)}"
+    )
+
+
+def _write_field_ids(metadata: TableMetadata) -> str:
+    columns = to_columns(metadata.schema())
+    ids = [
+        f"{quote_identifier(one.column_name)}: {build_field_ids(one, columns)}" for one in find_children(columns, None)
+    ]
+    ids.append(f"{ROW_ID}: {ROW_ID_FIELD_ID}")
+    if metadata.format_version >= ROW_LINEAGE_VERSION:
+        ids.append(f"{LAST_UPDATED}: {SEQUENCE_NUMBER_FIELD_ID}")
+    return f"{{{', '.join(ids)}}}"
+
+
+def _find_codec(metadata: TableMetadata, default: str) -> str:
     """Return DuckDB's name of the table's codec, or the default if it has none. Raises InvalidRequestError."""
     name = metadata.properties.get(COMPRESSION_CODEC)
     if name is None:
@@ -31,7 +61,7 @@ def find_codec(metadata: TableMetadata, default: str) -> str:
     return _CODECS[name.lower()]
 
 
-def write_filter_options(metadata: TableMetadata) -> str:
+def _write_filter_options(metadata: TableMetadata) -> str:
     """Have DuckDB write Bloom filters if the table wants one of any column.
 
     DuckDB writes them of columns with a dictionary alone, and has no option for one column: all get a dictionary of up

@@ -12,28 +12,22 @@ from pathlib import Path
 from threading import Lock, Timer
 from typing import Any, Final
 
-from duckicelake.bridge.values.columns import to_columns
-from duckicelake.bridge.values.types import build_field_ids, quote_identifier
+from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequestError, QueryMemoryError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.sort import SortOrder
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.lake.model import find_children
 from duckicelake.maintenance.layout import RowOrder
-from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.query.processes import OpenOrder, QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets
 from duckicelake.query.statement import LAKE
-from duckicelake.rewrites.file_options import find_codec, write_filter_options
+from duckicelake.rewrites.file_options import LAST_UPDATED, ROW_ID, write_file_options
 from duckicelake.rewrites.partitions import KEY_PREFIX, PresentPartitions
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup
 
-ROW_ID: Final = "_row_id"
-LAST_UPDATED: Final = "_last_updated_sequence_number"
-"""Iceberg's names of the columns of row lineage."""
 _WORKER: Final = Path(__file__).with_name("worker.py")
 _SPILLED: Final = "failed to offload"
 """In DuckDB's error where its temporary files take more than `max_temp_directory_size`."""
@@ -141,8 +135,7 @@ class RewriteProcess:
             "after": after,
             "query": query,
             "divided_by": [f"{KEY_PREFIX}{at}" for at in range(len(partitions.keys))] if partitions else [],
-            "format": f"FORMAT parquet, COMPRESSION {find_codec(table.metadata, table.codec)}, "
-            f"FIELD_IDS {_write_field_ids(table)}{write_filter_options(table.metadata)}",
+            "format": write_file_options(table.metadata, table.codec),
             "file_bytes": group.target_size,
             "name": secrets.token_hex(8),
         }
@@ -308,17 +301,6 @@ def open_process(services: Services, limits: QueryLimits, namespace: Namespace, 
 
 def _write_keys(partitions: PresentPartitions) -> str:
     return ", ".join(f"{expression} AS {KEY_PREFIX}{at}" for at, expression in enumerate(partitions.expressions))
-
-
-def _write_field_ids(table: RewrittenTable) -> str:
-    columns = to_columns(table.metadata.schema())
-    ids = [
-        f"{quote_identifier(one.column_name)}: {build_field_ids(one, columns)}" for one in find_children(columns, None)
-    ]
-    ids.append(f"{ROW_ID}: {ROW_ID_FIELD_ID}")
-    if table.keeps_updates:
-        ids.append(f"{LAST_UPDATED}: {SEQUENCE_NUMBER_FIELD_ID}")
-    return f"{{{', '.join(ids)}}}"
 
 
 def _write_order(table: RewrittenTable, group: RewriteGroup, order: RowOrder | None) -> tuple[list[str], str | None]:
