@@ -22,7 +22,8 @@ ALL = [
     *snippets("docs/small-writes.md"),
     *(each for each in CLIENTS if each.name not in FIRST),
 ]
-WITH_LOGINS = ("trino", "flink", "clickhouse", "spark_login", "pyiceberg_login", "duckdb_iceberg", "polars", "daft")
+ENGINES = ("trino", "flink", "kafka_connect", "clickhouse")
+WITH_LOGINS = (*ENGINES, "spark_login", "pyiceberg_login", "duckdb_iceberg", "polars", "daft")
 """tests/engines/compatibility runs these."""
 PARTS_OF_PROGRAMS = ("go", "rust")
 SNIPPETS = [each for each in ALL if each.name not in (*WITH_LOGINS, *PARTS_OF_PROGRAMS)]
