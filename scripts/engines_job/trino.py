@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from scripts.backends_job.processes import free_port
-from scripts.engines_job.packages import EngineError, java_home, trino_home
+from scripts.engines_job.packages import HERE, EngineError, java_home, trino_home
 
 START_SECONDS = 420
 STOP_SECONDS = 30
@@ -21,6 +22,7 @@ _NOT_YET = "NO_NODES_AVAILABLE"
 """What a Trino says that has just started, and doesn't know yet that it is a node itself."""
 _MEMORY = ("-Xmx2g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _OPENED = ("--sun-misc-unsafe-memory-access=allow", "--enable-native-access=ALL-UNNAMED")
+_VECTORS = ("--add-modules", "jdk.incubator.vector")
 _ATTACHED = ("-XX:+EnableDynamicAgentLoading", "-Djdk.attach.allowAttachSelf=true")
 
 
@@ -84,12 +86,13 @@ def running_trino(folder: Path, catalog: str) -> Iterator[Trino]:
     port = free_port()
     config = _configure(folder, port, catalog)
     home = trino_home()
+    program = str(HERE / "TrinoServer.java")
     java = str(java_home() / "bin" / "java")
     given = [f"-Dconfig={config}", "-Dnode.id=one", f"-Dnode.data-dir={folder / 'data'}", "-Dnode.environment=tests"]
     log = folder / "trino.log"
     with log.open("w") as said:
         process = subprocess.Popen(
-            [java, *_MEMORY, *_OPENED, *_ATTACHED, *given, "-cp", f"{home}/lib/*", "io.trino.server.TrinoServer"],
+            [java, *_MEMORY, *_OPENED, *_VECTORS, *_ATTACHED, *given, "-cp", f"{home}/lib/*", program, _version()],
             cwd=folder,
             env=os.environ,
             stdin=subprocess.DEVNULL,
@@ -107,6 +110,11 @@ def running_trino(folder: Path, catalog: str) -> Iterator[Trino]:
                 process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def _version() -> str:
+    [version] = re.findall("<version>([0-9]{3})<", (HERE / "trino.xml").read_text())
+    return str(version)
 
 
 def _configure(folder: Path, port: int, catalog: str) -> Path:

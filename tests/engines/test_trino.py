@@ -86,6 +86,27 @@ def test_a_table_is_made_merged_into_and_changed(trino: Trino, duck: duckdb.Duck
     assert duck.sql("SELECT count(*), sum(id) FROM lake.zoo.ducks").fetchall() == [(4, 12)]
 
 
+def test_a_table_of_version_3_is_changed_from_both_sides(trino: Trino, duck: duckdb.DuckDBPyConnection) -> None:
+    """Each side writes over the other's deletion vectors; the ids of rows stay."""
+    trino.rows("CREATE TABLE lake.zoo.third WITH (format_version = 3) AS SELECT * FROM UNNEST(sequence(1, 9)) t (id)")
+    before = dict(trino.rows('SELECT id, "$row_id" FROM lake.zoo.third'))
+    trino.rows("DELETE FROM lake.zoo.third WHERE id = 1")
+    duck.execute("DELETE FROM lake.zoo.third WHERE id = 2")
+    trino.rows("DELETE FROM lake.zoo.third WHERE id = 3")
+    trino.rows("UPDATE lake.zoo.third SET id = 40 WHERE id = 4")
+    duck.execute("UPDATE lake.zoo.third SET id = 50 WHERE id = 5")
+    trino.rows(
+        "MERGE INTO lake.zoo.third t USING (VALUES (6, 60), (10, 10)) new (old, id) ON t.id = new.old "
+        "WHEN MATCHED THEN UPDATE SET id = new.id WHEN NOT MATCHED THEN INSERT (id) VALUES (new.id)"
+    )
+    rows = [7, 8, 9, 10, 40, 50, 60]
+    assert duck.sql("SELECT list(id ORDER BY id) FROM lake.zoo.third").fetchall() == [(rows,)]
+    after = dict(trino.rows('SELECT id, "$row_id" FROM lake.zoo.third'))
+    kept = {id_: before[id_] for id_ in (7, 8, 9)} | {id_: before[id_ // 10] for id_ in (40, 50, 60)}
+    assert after == {**kept, 10: after[10]}
+    assert dict(duck.sql("SELECT id, rowid FROM lake.zoo.third").fetchall()) == after
+
+
 def test_a_query_makes_a_table_and_another_replaces_it(trino: Trino, duck: duckdb.DuckDBPyConnection) -> None:
     trino.rows("CREATE TABLE lake.zoo.made AS SELECT * FROM (VALUES (1, 'a'), (2, 'b')) t (id, name)")
     assert duck.sql("FROM lake.zoo.made ORDER BY id").fetchall() == [(1, "a"), (2, "b")]
@@ -124,6 +145,14 @@ def test_a_view_is_made_replaced_and_dropped(trino: Trino) -> None:
     assert trino.rows("SELECT id FROM lake.zoo.v") == [[2]]
     trino.rows("DROP VIEW lake.zoo.v")
     assert trino.rows("SHOW TABLES FROM lake.zoo LIKE 'v'") == []
+    with pytest.raises(EngineError, match="not supported for Iceberg REST catalog"):
+        trino.rows("CREATE MATERIALIZED VIEW lake.zoo.v AS SELECT 1 AS id")
+
+
+def test_older_rows_have_the_default_of_a_new_column(trino: Trino, duck: duckdb.DuckDBPyConnection) -> None:
+    duck.execute("CREATE TABLE lake.ns.aged AS SELECT 1 AS id")
+    duck.execute("ALTER TABLE lake.ns.aged ADD COLUMN legs INTEGER DEFAULT 2")
+    assert trino.rows("SELECT legs FROM lake.ns.aged") == [[2]]
 
 
 def test_other_file_formats_are_refused_where_the_table_is_made(trino: Trino) -> None:

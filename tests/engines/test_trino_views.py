@@ -39,7 +39,7 @@ def engines() -> Iterator[tuple[Trino, duckdb.DuckDBPyConnection]]:
         with (
             duckdb_lake(lake) as duck,
             new_folder() as home,
-            running_trino(home, f"{catalog}fs.hadoop.enabled=true\n") as trino,
+            running_trino(home, f"{catalog}fs.local.enabled=true\nlocal.location=/\n") as trino,
         ):
             duck.execute("CREATE SCHEMA lake.ns")
             for statement in TABLES:
