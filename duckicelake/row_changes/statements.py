@@ -7,7 +7,7 @@ Columns are called `c0`, `c1`, … in it, so that no name of a table's column ca
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.iceberg.expressions import Predicate
@@ -17,6 +17,7 @@ from duckicelake.iceberg.types import IcebergType, NestedField, PrimitiveType, S
 from duckicelake.lake.ducklake.database import quote_literal
 from duckicelake.query.restricted import build_filter_column, list_filter_columns, write_visible_rows
 from duckicelake.query.statement import LAKE
+from duckicelake.row_changes.pairing import PairedColumns, Pairing
 from duckicelake.rows.filters import bind_filter, write_condition
 
 ROW_ID: Final = "rowid"
@@ -28,8 +29,6 @@ SNAPSHOT_COLUMN: Final = "_commit_snapshot_id"
 ROW_ID_COLUMN: Final = "_changed_row_id"
 OWN_COLUMNS: Final = (TYPE_COLUMN, ORDINAL_COLUMN, SNAPSHOT_COLUMN, ROW_ID_COLUMN)
 """Iceberg's names of what changelogs say of a row; the last is its row id."""
-Pairing = Literal["row-id", "values", "key"]
-"""How an update is recognised: by the row id; by that, where rows with the same values are the same row; by a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,32 +163,16 @@ def _write_state(side: TableSide, function: str) -> str:
 
 
 def _pair_rows(step: ChangeStep, target: TargetColumns) -> str:
-    """Leave out rows that both sides have, then pair the others by a key, or by their row id.
-
-    DuckLake lists a row that one transaction wrote and deleted on both sides, beside the one that it took the place of.
-    """
+    """Pair the rows that a snapshot took away with those that it brought."""
     before, after = (_write_rows(step.table, function, target) for function in ("deletions", "insertions"))
-    columns = ", ".join(f"c{at}" for at in range(len(target.fields)))
-    key = ", ".join(f"c{_find_place(target, name)}" for name in target.key) or "r"
-    compared = ", ".join((columns, *_list_old_columns(step.table, target)))
-    same = f"r, {compared}" if target.pairing == "row-id" else compared
-    both = f"SELECT 0 AS side, r, {compared} FROM ({before}) UNION ALL SELECT 1, r, {compared} FROM ({after})"
-    return (
-        f"WITH sides AS ({both}), "
-        f"numbered AS (SELECT *, {_number_rows(same)} FROM sides), "
-        "changed AS (SELECT * EXCLUDE (n, pairs) FROM numbered WHERE n > pairs), "
-        f"keyed AS (SELECT *, {_number_rows(key)} FROM changed) "
-        "SELECT CASE WHEN n > pairs THEN CASE side WHEN 0 THEN 'DELETE' ELSE 'INSERT' END "
-        "WHEN side = 0 THEN 'UPDATE_BEFORE' ELSE 'UPDATE_AFTER' END AS t, "
-        f"CASE WHEN n > pairs THEN r ELSE min(r) OVER (PARTITION BY {key}, n) END AS g, "
-        f"side, r, {step.table.last} AS s, {columns} FROM keyed"
+    shown = [f"c{at}" for at in range(len(target.fields))]
+    columns = PairedColumns(
+        shown=shown,
+        compared=(*shown, *_list_old_columns(step.table, target)),
+        pairing=target.pairing,
+        key=[f"c{_find_place(target, name)}" for name in target.key],
     )
-
-
-def _number_rows(by: str) -> str:
-    """Number the rows of each side that have the same values, and count how many of both sides are pairs."""
-    counts = (f"count(*) FILTER (side = {side}) OVER (PARTITION BY {by})" for side in (0, 1))
-    return f"row_number() OVER (PARTITION BY {by}, side ORDER BY r) AS n, least({', '.join(counts)}) AS pairs"
+    return f"SELECT *, {step.table.last} AS s FROM ({columns.write(before, after)})"
 
 
 def _find_place(target: TargetColumns, name: str) -> int:

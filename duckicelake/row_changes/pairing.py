@@ -1,0 +1,106 @@
+"""PURE. Write the SQL that pairs the rows which a snapshot took away with those that it brought.
+
+A join finds the other row of a key that is alone on its side, as most are. Windows number the rows whose key or values
+are not, and take four times as long: DuckLake lists a row that one transaction wrote and deleted on both sides, beside
+the one that it took the place of.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Pairing = Literal["row-id", "values", "key"]
+"""How an update is recognised: by the row id; by that, where rows with the same values are the same row; by a key."""
+_TYPE: Final = (
+    "CASE WHEN is_pair THEN CASE side WHEN 0 THEN 'UPDATE_BEFORE' ELSE 'UPDATE_AFTER' END "
+    "WHEN side = 0 THEN 'DELETE' ELSE 'INSERT' END AS t"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedColumns:
+    """Columns of two sides, which both have `r`, the row id, besides.
+
+    Attributes:
+        shown: those of an answer.
+        compared: those in which a row that is the same on both sides has the same values.
+        key: columns of a key; none for the row id.
+
+    """
+
+    shown: Sequence[str]
+    compared: Sequence[str]
+    pairing: Pairing
+    key: Sequence[str]
+
+    def write(self, before: str, after: str) -> str:
+        """Write a query of the changes between two queries: `t`, `g`, `side`, `r`, and the columns of an answer.
+
+        Rows that both sides have are left out. The two of an update have the same `g`.
+        """
+        parts = {
+            "sides AS MATERIALIZED": f"{self._write_side(0, before)} UNION ALL {self._write_side(1, after)}",
+            **self._write_changed(),
+            "crowded AS MATERIALIZED": "SELECT k FROM changed GROUP BY k, side HAVING count(*) > 1",
+            "joined AS": self._join("(FROM changed ANTI JOIN crowded USING (k))"),
+            "paired AS": self._pair(self._cancel("changed SEMI JOIN crowded USING (k)")),
+        }
+        names = ", ".join(("side", "r", *self.shown))
+        members = ", ".join(f"one.{name}" for name in ("side", "r", *self.shown))
+        return (
+            f"WITH {', '.join(f'{name} ({sql})' for name, sql in parts.items())} "
+            f"SELECT {_TYPE}, g, {names} FROM (SELECT g, is_pair, {members} FROM joined) WHERE r IS NOT NULL "
+            f"UNION ALL SELECT {_TYPE}, g, {names} FROM paired"
+        )
+
+    def _write_side(self, side: int, rows: str) -> str:
+        """Write the rows of a side, with hashes by which joins find rows that windows must look at."""
+        key = f"hash({', '.join(self.key)})" if self.key else "r"
+        values = ", ".join(self.compared)
+        hashes = f"{key} AS k, hash({values}) AS h" if self.pairing == "values" else f"{key} AS k"
+        return f"SELECT {side} AS side, r, {values}, {hashes} FROM ({rows})"
+
+    def _write_changed(self) -> dict[str, str]:
+        """Write the rows without those that are another row of the other side, which only values can show."""
+        if self.pairing != "values":
+            return {"changed AS NOT MATERIALIZED": "FROM sides"}
+        common = "SELECT h FROM (FROM sides WHERE side = 0) SEMI JOIN (FROM sides WHERE side = 1) USING (h)"
+        left = self._cancel("sides SEMI JOIN common USING (h)")
+        return {
+            "common AS MATERIALIZED": common,
+            "changed AS MATERIALIZED": f"FROM sides ANTI JOIN common USING (h) UNION ALL {left}",
+        }
+
+    def _cancel(self, rows: str) -> str:
+        """Write rows without those that both sides have."""
+        same = ("r", *self.compared) if self.pairing == "row-id" else self.compared
+        return f"SELECT * EXCLUDE (n, pairs) FROM (SELECT *, {_number_rows(same)} FROM {rows}) WHERE n > pairs"
+
+    def _pair(self, rows: str) -> str:
+        """Write rows with the others of their key, by windows."""
+        key = self.key or ("r",)
+        group = f"CASE WHEN n > pairs THEN r ELSE min(r) OVER (PARTITION BY {', '.join(key)}, n) END"
+        numbered = f"SELECT *, {_number_rows(key)} FROM ({rows})"
+        return f"SELECT *, n <= pairs AS is_pair, {group} AS g FROM ({numbered})"
+
+    def _join(self, rows: str) -> str:
+        """Write rows whose keys are alone on their sides with the others of their key, by a join."""
+        key = " AND ".join(("b.k = a.k", *(f"b.{name} IS NOT DISTINCT FROM a.{name}" for name in self.key)))
+        differs = " OR ".join(f"b.{name} IS DISTINCT FROM a.{name}" for name in self.compared)
+        sides = (
+            f"{{side: {at}, {', '.join(f'{name}: {side}.{name}' for name in ('r', *self.shown))}}}"
+            for at, side in enumerate("ba")
+        )
+        return (
+            "SELECT least(b.r, a.r) AS g, b.r IS NOT NULL AND a.r IS NOT NULL AS is_pair, "
+            f"unnest([{', '.join(sides)}]) AS one FROM (FROM {rows} WHERE side = 0) AS b "
+            f"FULL JOIN (FROM {rows} WHERE side = 1) AS a ON {key} "
+            f"WHERE b.r IS NULL OR a.r IS NULL OR {differs}"
+        )
+
+
+def _number_rows(by: Sequence[str]) -> str:
+    """Number the rows of each side that have the same values, and count how many of both sides are pairs."""
+    names = ", ".join(by)
+    counts = (f"count(*) FILTER (side = {side}) OVER (PARTITION BY {names})" for side in (0, 1))
+    return f"row_number() OVER (PARTITION BY {names}, side ORDER BY r) AS n, least({', '.join(counts)}) AS pairs"
