@@ -1,4 +1,4 @@
-"""Keep a bounded number of processes that run queries, each for one principal, and one more that is started ahead."""
+"""Keep a bounded number of processes that run queries, each for one principal, and more that are started ahead."""
 
 import asyncio
 import time
@@ -28,7 +28,10 @@ class ProcessTurn:
 
 
 class QueryProcesses:
-    """The processes of a server's worker. One more is started ahead, so that the next principal needn't wait."""
+    """The processes of a server's worker.
+
+    One more of each program is started ahead, so that the next principal needn't wait.
+    """
 
     def __init__(self, limits: QueryLimits) -> None:
         self.limits = limits
@@ -36,7 +39,8 @@ class QueryProcesses:
         self._waiting = 0
         self._idle: list[QueryProcess] = []
         self._started: set[QueryProcess] = set()
-        self._spare: QueryProcess | None = None
+        self._spares: dict[Path, QueryProcess] = {}
+        """Processes without a lake, by the programs that they run."""
         self._stopping: dict[QueryProcess, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -94,6 +98,7 @@ class QueryProcesses:
             process.kill()
         self._started.clear()
         self._idle.clear()
+        self._spares.clear()
 
     async def _stop(self, turn: ProcessTurn) -> None:
         try:
@@ -119,22 +124,22 @@ class QueryProcesses:
         return await self._open(order)
 
     async def _open(self, order: OpenOrder) -> QueryProcess:
-        process = self._take_spare() if order.worker == processes.WORKER else self._start(order.worker)
+        process = self._take_spare(order.worker)
         try:
             await process.work(partial(process.open, order, self.limits))
         except BaseException:
             process.kill()
             raise
-        if self._spare is None:
-            self._spare = self._start()
+        if order.worker not in self._spares:
+            self._spares[order.worker] = self._start(order.worker)
             self._watch_idle()
         return process
 
-    def _take_spare(self) -> QueryProcess:
-        spare, self._spare = self._spare, None
-        return spare if spare is not None and spare.is_alive else self._start()
+    def _take_spare(self, worker: Path) -> QueryProcess:
+        spare = self._spares.pop(worker, None)
+        return spare if spare is not None and spare.is_alive else self._start(worker)
 
-    def _start(self, worker: Path = processes.WORKER) -> QueryProcess:
+    def _start(self, worker: Path) -> QueryProcess:
         for ended in [one for one in self._started if not one.is_alive]:
             ended.kill()
             self._started.discard(ended)
@@ -163,17 +168,16 @@ class QueryProcesses:
         return is_crowded or sum(process.memory_bytes for process in self._idle) > limits.memory_bytes
 
     def _end_idle(self) -> None:
-        """End processes that no query has used for a while, the one ahead included; look again while there are any."""
+        """End processes that no query has used for a while, those ahead included; look again while there are any."""
         for process in [one for one in self._idle if one.is_outdated or not one.is_alive]:
             self._idle.remove(process)
             process.kill()
-        if not self._idle and self._spare is not None and self._spare.is_outdated:
-            self._spare.kill()
-            self._spare = None
+        for worker in [one for one, spare in self._spares.items() if spare.is_outdated and not self._idle]:
+            self._spares.pop(worker).kill()
         self._timer = None
         self._watch_idle()
 
     def _watch_idle(self) -> None:
-        if self._timer is None and (self._idle or self._spare is not None):
+        if self._timer is None and (self._idle or self._spares):
             seconds = min(processes.LARGE_IDLE_SECONDS, processes.IDLE_SECONDS) / 2
             self._timer = asyncio.get_running_loop().call_later(seconds, self._end_idle)

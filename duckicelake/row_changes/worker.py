@@ -6,7 +6,7 @@ on behind it. Each query reads one state of the lake: what happens between two o
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import duckdb
@@ -66,9 +66,8 @@ class ChangeReader:
         schema = self._run(f"SELECT NULL AS t, NULL AS s, NULL AS r, {empty}", "NULL", "LIMIT 0").schema
         writer = _FORMATS[self._order["format"]](schema)
         is_cut = False
-        for step in self._order["steps"]:
-            yield from self._read_step(step, writer)
-            is_cut = self._is_due()
+        for number, step in enumerate(self._order["steps"]):
+            is_cut = (number > 0 and self._is_due()) or (yield from self._read_step(step, writer))
             if is_cut:
                 break
             self._reach(step["snapshots"][-1], step["ordinal"] + len(step["snapshots"]))
@@ -86,18 +85,27 @@ class ChangeReader:
         """Note that all of a snapshot has been read. ordinal: of the next one."""
         self._snapshot_id, self._rows, self._ordinal = snapshot_id, 0, ordinal
 
-    def _read_step(self, step: Mapping[str, Any], writer: Any) -> Iterator[Message]:
+    def _read_step(self, step: Mapping[str, Any], writer: Any) -> Generator[Message, None, bool]:
+        """Yield the rows of a step; return whether some are left.
+
+        An answer of exactly as many rows as it may have isn't cut: to find out that none is left, the next one would
+        pair and sort all of them again. The first rows of an answer are sent however long they took, so that its
+        reader gets on.
+        """
         snapshots: Sequence[int] = step["snapshots"]
         ordinal = f"list_position({snapshots}, s) + {step['ordinal'] - 1}"
         for found in self._run(step["sql"], ordinal, f"ORDER BY s, g, side, r OFFSET {step['skip']}"):
-            batch = found.slice(0, self._order["rows"] - self._progress.rows)
-            if batch.num_rows == 0:
+            if found.num_rows == 0:
                 continue
+            if self._progress.rows > 0 and self._is_due():
+                return True
+            batch = found.slice(0, self._order["rows"] - self._progress.rows)
             self._pass(batch, step)
             self._progress.rows += batch.num_rows
             yield b"D", writer.write(batch)
-            if self._is_due():
-                return
+            if batch.num_rows < found.num_rows:
+                return True
+        return False
 
     def _pass(self, batch: pa.RecordBatch, step: Mapping[str, Any]) -> None:
         """Note that rows have been read."""

@@ -13,6 +13,7 @@ from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.main import app
 from duckicelake.iceberg.read_restrictions import Mask
+from duckicelake.query.processes import QueryProcess
 from tests.row_changes.conftest import Changes
 from tests.support.policies import restrict
 
@@ -208,3 +209,36 @@ def test_command_takes_a_condition(history: Changes) -> None:
     rows = [json.loads(line) for line in found.stdout.splitlines()]
     assert rows == history.read(where="called LIKE 'n10%'")[0]
     assert {row["called"][:3] for row in rows} == {"n10"}
+
+
+@pytest.mark.parametrize("since", [0, 7])
+def test_an_answer_that_is_as_long_as_it_may_be_is_complete(history: Changes, since: int) -> None:
+    rows, _ = history.read(since=since)
+    assert rows
+    assert history.read(since=since, limit=len(rows)) == history.read(since=since)
+    found, end = history.read(since=since, limit=len(rows) - 1)
+    assert (found, end["_is_complete"]) == (rows[:-1], False)
+    found, end = history.read(since=end["_position"])
+    assert (found, end["_is_complete"]) == (rows[-1:], True)
+
+
+def test_the_process_of_an_answer_was_started_before(history: Changes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its start takes most of the time of a small answer."""
+    history.read()
+    started: list[QueryProcess] = []
+    opened: list[bool] = []
+    start, begin_open = QueryProcess.__init__, QueryProcess.begin_open
+
+    def note_start(self: QueryProcess, *arguments: Any) -> None:
+        started.append(self)
+        start(self, *arguments)
+
+    def note_open(self: QueryProcess, *arguments: Any) -> None:
+        opened.append(self in started)
+        begin_open(self, *arguments)
+
+    monkeypatch.setattr(QueryProcess, "__init__", note_start)
+    monkeypatch.setattr(QueryProcess, "begin_open", note_open)
+    history.read()
+    assert opened == [False]
+    assert len(started) == 1
