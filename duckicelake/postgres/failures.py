@@ -29,7 +29,7 @@ _REASON_BY_STATE: Final[Mapping[str, str]] = {
     "53300": "Postgres has no connections left",
     "57014": "This took too long",
     "57P03": "Postgres is starting up, recovering or shutting down",
-    "25P03": "This took too long",
+    "25P03": "This took too long (idle_in_transaction_session_timeout)",
 }
 """Reasons by SQLSTATE; a class gives the reason for states that are not listed."""
 _REASON_BY_CLASS: Final[Mapping[str, str]] = {
@@ -38,6 +38,8 @@ _REASON_BY_CLASS: Final[Mapping[str, str]] = {
     "58": "Postgres's system fails it",
 }
 RETRYABLE_SQLSTATES: Final = frozenset({"40001", "40P01", "55P03", "23505"})
+_ENDED_WHILE_IDLE: Final = "25P03"
+"""Postgres ended the session before it ran COMMIT: it looks for this timeout once more before each command."""
 _UNFIT_CLASS: Final = "42"
 """The class of errors by what a statement names, or how it is written."""
 _LIMIT_CLASS: Final = "54"
@@ -73,12 +75,15 @@ class DatabaseRules(NamedTuple):
 def commit(connection: DeferredConnection) -> None:
     """Commit. Raises UnavailableError if nothing was written, CommitStateUnknownError if that isn't known."""
     # Postgres answers COMMIT of a failed transaction with a silent ROLLBACK.
-    if connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.UNKNOWN):
+    failed = (TransactionStatus.INERROR, TransactionStatus.UNKNOWN)
+    if not connection.is_refused and connection.info.transaction_status in failed:
         raise UnavailableError("the transaction had failed before its COMMIT; nothing was written")
+    if connection.is_ended:
+        raise UnavailableError("Postgres ended the connection before COMMIT was sent; nothing was written, try again")
     try:
         connection.commit()
     except psycopg.Error as error:
-        if is_retryable(error) or connection.is_refused:
+        if is_retryable(error) or connection.is_refused or error.sqlstate == _ENDED_WHILE_IDLE:
             raise
         raise CommitStateUnknownError(f"COMMIT was sent and its outcome is not known: {error}") from error
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -66,7 +67,21 @@ class _PendingPreparation(NamedTuple):
     statement: PreparedStatement
 
 
-class DeferredPipeline(Pipeline):
+class SyncedPipeline(Pipeline):
+    """psycopg's own pipeline, as of `executemany`, without the flush that follows its sync.
+
+    Postgres counts the time for which a transaction is idle from a sync on, until it reads anything else.
+    """
+
+    def _exit_gen(self) -> PQGen[None]:
+        try:
+            self._enqueue_sync()
+            yield from self._communicate_gen()
+        finally:
+            yield from self._fetch_gen(flush=False)
+
+
+class DeferredPipeline(SyncedPipeline):
     """A pipeline that keeps statements in its queue until a result is fetched, or until a sync, as at the end."""
 
     has_begun = False
@@ -79,9 +94,15 @@ class DeferredPipeline(Pipeline):
     """The error of the statement that Postgres refused; Postgres runs no later one, nor COMMIT."""
 
     def send_off(self) -> PQGen[None]:
-        """Send the waiting statements without waiting for results, so that Postgres begins with them."""
+        """Send the waiting statements without waiting for results, so that Postgres begins with them.
+
+        A sync follows: only after one does Postgres count the time for which a transaction is idle. Without it, a
+        process that is frozen here would hold its locks until it wakes.
+        """
         if self.sent_at is None:
             self.sent_at = monotonic()
+        if self.command_queue and self.command_queue[-1] != self._send_sync:
+            self._enqueue_sync()
         while self.command_queue:
             self.command_queue.popleft()()
         yield from send(self.pgconn)
@@ -132,9 +153,7 @@ class DeferredPipeline(Pipeline):
         """Do nothing after a statement; psycopg would send it here."""
         yield from ()
 
-    def _fetch_gen(self, *, flush: bool) -> PQGen[None]:
-        if flush:
-            self.command_queue.append(self.pgconn.send_flush_request)
+    def _fetch_gen(self, *, flush: bool) -> PQGen[None]:  # noqa: ARG002 - a sync does what a flush does
         yield from self.send_off()
         yield from super()._fetch_gen(flush=False)
 
@@ -184,6 +203,18 @@ class DeferredConnection(Connection[Any]):
         """Whether a statement has failed in the pipeline, so that COMMIT after it does not count."""
         return isinstance(self._pipeline, DeferredPipeline) and self._pipeline.refused is not None
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether Postgres has ended the session, as far as that has arrived; no round trip."""
+        poll = select.poll()
+        try:
+            poll.register(self.pgconn.socket, select.POLLIN)
+            while poll.poll(0):
+                self.pgconn.consume_input()
+        except OperationalError:
+            return True
+        return False
+
     def execute_with_begin(self, statement: str) -> None:
         """Send a statement with BEGIN: in a pipeline of its own both take one round trip, in another's none."""
         with nullcontext() if self._pipeline is not None else self.pipeline():
@@ -226,6 +257,16 @@ class DeferredConnection(Connection[Any]):
                 self._pipeline = DeferredPipeline(self)
         with super().pipeline() as pipeline:
             yield pipeline
+
+    @contextmanager
+    def _pipeline_nolock(self) -> Iterator[Pipeline]:
+        """Have the pipeline of `executemany`, whose caller has the lock."""
+        pipeline = self._pipeline = SyncedPipeline(self, _no_lock=True)
+        try:
+            with pipeline:
+                yield pipeline
+        finally:
+            self._pipeline = None
 
     def _start_query(self) -> PQGen[None]:
         """Begin a transaction if there is none."""

@@ -14,14 +14,17 @@ from duckicelake.errors import CommitStateUnknownError, InvalidRequestError, Una
 from duckicelake.lake.conflicts import StaleBaseError, StaleSnapshotError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.failures import is_retryable
+from duckicelake.postgres.pipeline import DeferredConnection, flush_pipeline
 from duckicelake.postgres.session import InterruptibleConnection, disable_timeout
 from tests.support.replicas import following, running_cluster, url_of
+from tests.support.waits import wait_until
 
 KILL_OTHERS = (
     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
     "AND pid <> pg_backend_pid()"
 )
 
+LOCK = "SELECT pg_advisory_xact_lock(1)"
 WAITING_READS = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'"
 
 
@@ -164,14 +167,19 @@ def test_a_connection_lost_before_commit_is_unavailable_and_nothing_is_written(n
     assert stored(numbers) == []
 
 
-def test_a_connection_lost_during_commit_leaves_the_outcome_unknown(numbers, database_url):
-    def insert():
-        with numbers.transaction() as cursor:
-            cursor.execute("INSERT INTO numbers VALUES (1)")
-            kill_connections(database_url)
+def test_a_connection_lost_during_commit_leaves_the_outcome_unknown(numbers):
+    with numbers.transaction() as cursor:
+        cursor.execute(
+            """CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                   PERFORM pg_terminate_backend(pg_backend_pid());
+                   RETURN NULL;
+               END $$;
+               CREATE CONSTRAINT TRIGGER late AFTER INSERT ON numbers DEFERRABLE INITIALLY DEFERRED
+                   FOR EACH ROW EXECUTE FUNCTION die()"""
+        )
 
-    with pytest.raises(CommitStateUnknownError):
-        insert()
+    with pytest.raises(CommitStateUnknownError), numbers.transaction() as cursor:
+        cursor.execute("INSERT INTO numbers VALUES (1)")
 
 
 def test_a_failed_transaction_that_is_committed_all_the_same_is_reported(numbers):
@@ -270,6 +278,81 @@ def test_transaction_that_is_left_idle_gives_its_locks_back(hasty, database):
         lock_and_idle()
     with hasty.reading() as cursor:
         assert cursor.execute("SELECT 1").fetchone() == (1,)
+
+
+def idle(_):
+    time.sleep(1.5)
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("end", [idle, kill_connections])
+def test_transaction_that_postgres_ends_before_its_commit_wrote_nothing(hasty, numbers, database_url, end, pipelined):
+    def write_and_end():
+        with hasty.transaction(pipelined=pipelined) as cursor:
+            assert cursor.execute("INSERT INTO numbers VALUES (1) RETURNING n").fetchone() == (1,)
+            end(database_url)
+
+    with pytest.raises(UnavailableError, match="nothing was written"):
+        write_and_end()
+    assert stored(numbers) == []
+
+
+def test_transaction_that_postgres_ends_while_its_commit_is_under_way_wrote_nothing(hasty, numbers, monkeypatch):
+    """Postgres says itself that it ended the session for idling, so it hasn't run COMMIT."""
+
+    def write_and_idle():
+        with hasty.transaction() as cursor:
+            cursor.execute("INSERT INTO numbers VALUES (1)")
+            time.sleep(1.5)
+
+    monkeypatch.setattr(DeferredConnection, "is_ended", False)
+    with pytest.raises(UnavailableError, match="This took too long"):
+        write_and_idle()
+    assert stored(numbers) == []
+
+
+def is_locked(database):
+    with database.reading() as cursor:
+        held = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objid = 1)"
+        return cursor.execute(held).fetchone() == (True,)
+
+
+def flush(connection):
+    with connection.pipeline():
+        cursor = connection.execute(LOCK)
+        flush_pipeline(cursor)
+        yield
+
+
+def fetch(connection):
+    with connection.pipeline():
+        assert connection.execute(LOCK).fetchone()
+        yield
+
+
+def end_pipeline(connection):
+    with connection.pipeline():
+        connection.execute(LOCK)
+    yield
+
+
+def execute_many(connection):
+    connection.cursor().executemany("SELECT pg_advisory_xact_lock(%s)", [[1], [1]])
+    yield
+
+
+@pytest.mark.parametrize("lock", [flush, fetch, end_pipeline, execute_many])
+def test_pipeline_that_is_left_idle_gives_its_locks_back(hasty, database, lock):
+    def lock_and_idle():
+        with hasty.transaction() as cursor:
+            for _ in lock(cursor.connection):
+                wait_until(lambda: is_locked(database))
+                with database.transaction() as other:
+                    other.execute("SET LOCAL statement_timeout TO '10s'")
+                    other.execute(LOCK)  # waits until Postgres has ended the idle one
+
+    with pytest.raises(UnavailableError, match="nothing was written"):
+        lock_and_idle()
 
 
 def test_what_is_to_follow_a_commit_follows_a_commit_alone(numbers):

@@ -1,6 +1,8 @@
 """Statements in a pipeline wait until someone wants an answer; what they do is what they would do one by one."""
 
 import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -163,18 +165,33 @@ def test_session_that_ends_in_commit_leaves_the_outcome_unknown(checks: Database
 
 
 def test_connection_that_is_cut_once_commit_was_sent_leaves_the_outcome_unknown(numbers: Database) -> None:
+    ours, theirs = socket.socketpair()
+
+    def end() -> None:
+        """Take all up to COMMIT, and answer nothing."""
+        taken = b""
+        while b"COMMIT" not in taken:
+            taken += theirs.recv(2**16)
+        theirs.close()
+
     def cut() -> None:
         with numbers.transaction(pipelined=True) as cursor:
             insert(cursor, 1)
-            with open(os.devnull, "r+b") as nowhere:  # noqa: PTH123 - which takes all and answers nothing
-                os.dup2(nowhere.fileno(), cursor.connection.fileno())
+            os.dup2(ours.fileno(), cursor.connection.fileno())
+            ours.close()
 
-    with pytest.raises(CommitStateUnknownError):
-        cut()
+    with ThreadPoolExecutor() as pool:
+        ended = pool.submit(end)
+        with pytest.raises(CommitStateUnknownError):
+            cut()
+        ended.result()
 
 
-def test_connection_that_is_lost_at_any_byte_before_commit_says_so(numbers: Database) -> None:
+def test_connection_that_is_lost_at_any_byte_before_commit_says_so(
+    numbers: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """libpq notices it while it sends a statement, COMMIT or the sync, by how much was written before."""
+    monkeypatch.setattr(DeferredConnection, "is_ended", False)
 
     def lose(size: int, count: int) -> None:
         with numbers.transaction(pipelined=True) as cursor:
