@@ -199,7 +199,7 @@ def test_changes_through_a_planned_catalog_lose_no_row(
     def run(sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in spark.sql(sql).collect()]
 
-    create_with_many_row_groups(run, name, mode)
+    create_with_many_row_groups(run, engines.duck, name, mode)
     counts = make_change(run, name, change)
     for table in (f"{planned}.{name}", f"lake.{name}"):
         assert run(COUNTED.format(table)) == [counts]

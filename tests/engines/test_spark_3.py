@@ -98,7 +98,7 @@ def test_changes_through_a_planned_catalog_lose_no_row(
     spark_3: SparkProcess, duck: duckdb.DuckDBPyConnection, namespace: str, change: str, mode: str
 ) -> None:
     name = f"{namespace}.t"
-    create_with_many_row_groups(spark_3.rows, name, mode)
+    create_with_many_row_groups(spark_3.rows, duck, name, mode)
     counts = make_change(spark_3.rows, name, change)
     for table in (f"planned.{name}", f"lake.{name}"):
         assert spark_3.rows(COUNTED.format(table)) == [counts]

@@ -25,7 +25,7 @@ from tests.support.view_queries import (
     TRINO,
 )
 
-pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.spark, pytest.mark.timeout(1800)]
 NAMES: Final = {"t": "lake.ns.t", "u": "lake.ns.u"}
 UNREADABLE: Final = ("SELECT min(st) AS a FROM {t}",)
 """Trino makes no text of a row, and so fails before the view can say why."""

@@ -29,7 +29,7 @@ from tests.engines.conftest import new_folder
 from tests.support.commands import invoke
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.timeout(600)]
 ROWS = pa.table({"id": pa.array(range(10), pa.int64()), "region": ["eu", "us"] * 5})
 
 

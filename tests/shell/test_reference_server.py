@@ -98,7 +98,7 @@ def test_branches_are_made_and_dropped(uri: str) -> None:
         ("\\maintain zoo.birds", "\\maintain needs a server of duckicelake"),
         ("\\lineage zoo.birds", "\\lineage needs a server of duckicelake"),
         ("\\at 3", "\\at needs duckicelake or DuckLake: write AT (VERSION => 42) behind each table instead"),
-        ("\\d zoo.bird", "did you mean zoo.birds?"),
+        ("\\d zoo.bird", "did you mean zoo.birds"),
         ("FROM zoo.bird", "bird"),
         ('FROM "zoo.old".birds', "the catalog's answer to DuckDB is a page in HTML"),
     ],
