@@ -6,13 +6,13 @@ Each page in four screens, and the dialogs of acts. --lake empty: a new lake. --
 import argparse
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 import httpx
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 from playwright.sync_api import TimeoutError as BrowserTimeout
 
 from scripts.console_film import fill, open_browser
@@ -100,19 +100,25 @@ def write_pictures(browser: Browser, uri: str, folder: Path, screen: Screen, wan
         if wanted not in name:
             continue
         page.goto(f"{uri}/ui/{path}")
-        page.wait_for_load_state("networkidle")
+        _settle(page)
         try:
             if act is not None:
                 act(page)
-                page.wait_for_load_state("networkidle")
+                _settle(page)
         except BrowserTimeout as error:
             print(f"{name}, {screen.name}: {str(error).splitlines()[0]}")
-        page.wait_for_timeout(_SETTLED_MS)
         over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         if over > 0:
             print(f"{name}, {screen.name}: {over} pixels too wide")
         page.screenshot(path=folder / f"{name.replace(' ', '-')}-{screen.name}.png")
     context.close()
+
+
+def _settle(page: Page) -> None:
+    """Wait until a page asks for nothing, or a while: one that follows changes may always ask."""
+    with suppress(BrowserTimeout):
+        page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(_SETTLED_MS)
 
 
 def main() -> None:
