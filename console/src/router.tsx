@@ -37,7 +37,7 @@ const home = createRoute({
 const tables = createRoute({
   getParentRoute: () => warehouse,
   path: "/tables",
-  validateSearch: (search): { in?: string; new?: string } => textsOf(search, ["in", "new"]),
+  validateSearch: (search): { in?: string; new?: string; find?: string } => textsOf(search, ["in", "new", "find"]),
   component: lazyRouteComponent(() => loadPart(() => import("./pages/Tables.tsx")), "Tables"),
 });
 
@@ -53,11 +53,14 @@ export const TABLE_PAGES = [
 ] as const;
 export type TablePage = (typeof TABLE_PAGES)[number];
 
+/** What an address says of one of these pages. */
+const TABLE_TEXTS = ["from", "to", "where", "find", "state", "grows"] as const;
+
 const table = createRoute({
   getParentRoute: () => warehouse,
   path: "/tables/$table",
-  validateSearch: (search): { page?: TablePage; from?: string; to?: string; where?: string } => {
-    const { page, ...rest } = textsOf(search, ["page", "from", "to", "where"]);
+  validateSearch: (search): { page?: TablePage } & { [N in (typeof TABLE_TEXTS)[number]]?: string } => {
+    const { page, ...rest } = textsOf(search, ["page", ...TABLE_TEXTS]);
     const known = TABLE_PAGES.find((one) => one === page);
     return known ? { page: known, ...rest } : rest;
   },
@@ -70,10 +73,12 @@ const view = createRoute({
   component: lazyRouteComponent(() => loadPart(() => import("./pages/View.tsx")), "View"),
 });
 
+const SQL_TEXTS = ["q", "limit", "show", "along", "value"] as const;
+
 const sql = createRoute({
   getParentRoute: () => warehouse,
   path: "/sql",
-  validateSearch: (search): { q?: string } => textsOf(search, ["q"]),
+  validateSearch: (search): { [N in (typeof SQL_TEXTS)[number]]?: string } => textsOf(search, SQL_TEXTS),
   component: lazyRouteComponent(() => loadPart(() => import("./pages/sql/Sql.tsx")), "Sql"),
 });
 
@@ -108,9 +113,9 @@ export const PRINCIPAL_KINDS = ["user", "service", "group", "role"] as const;
 const people = createRoute({
   getParentRoute: () => warehouse,
   path: "/people",
-  validateSearch: (search): { kind?: (typeof PRINCIPAL_KINDS)[number] } => {
+  validateSearch: (search): { kind?: (typeof PRINCIPAL_KINDS)[number]; find?: string } => {
     const kind = PRINCIPAL_KINDS.find((one) => one === search["kind"]);
-    return kind ? { kind } : {};
+    return { ...(kind ? { kind } : {}), ...textsOf(search, ["find"]) };
   },
   component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/People.tsx")), "People"),
 });
@@ -145,7 +150,7 @@ const why = createRoute({
 const policies = createRoute({
   getParentRoute: () => warehouse,
   path: "/policies",
-  validateSearch: (search): { on?: string } => textsOf(search, ["on"]),
+  validateSearch: (search): { on?: string; who?: string } => textsOf(search, ["on", "who"]),
   component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/Policies.tsx")), "Policies"),
 });
 
@@ -189,7 +194,7 @@ const settings = createRoute({
 const api = createRoute({
   getParentRoute: () => warehouse,
   path: "/api",
-  validateSearch: (search): { route?: string } => textsOf(search, ["route"]),
+  validateSearch: (search): { route?: string; find?: string } => textsOf(search, ["route", "find"]),
   component: lazyRouteComponent(() => loadPart(() => import("./pages/admin/ApiReference.tsx")), "ApiReference"),
 });
 

@@ -52,6 +52,11 @@ TOO_CLOSE = """() => [...document.querySelectorAll('.card')].flatMap(card => {
 """Texts at the edge of their card, which has forgotten its padding."""
 
 
+CUT = """[...document.querySelectorAll('.cards')].filter(one => one.scrollWidth > one.clientWidth + 1)
+  .map(one => one.getAttribute('aria-label'))"""
+"""Tables whose rows should be cards, and are wider than the screen."""
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_is_cut_off_on_a_narrow_screen(lake: ShownLake, browser: Browser, name: str) -> None:
     """Nor does a text touch the edge of its card."""
@@ -61,4 +66,5 @@ def test_nothing_is_cut_off_on_a_narrow_screen(lake: ShownLake, browser: Browser
     wide = "[...document.querySelectorAll('html, .page')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
     assert window.page.evaluate(wide) == 0
     assert window.page.evaluate(TOO_CLOSE) == []
+    assert window.page.evaluate(CUT) == []
     window.context.close()

@@ -72,3 +72,40 @@ def test_unknown_address_is_a_page_for_browsers_and_json_for_others(lake: ShownL
     expect(page.get_by_text("Postgres and the object store answer.")).to_be_visible()
     assert httpx.get(f"{lake.uri}/{path}").json()["error"]["type"] == "NotFoundException"
     window.complaints[:] = [text for text in window.complaints if "404" not in text]
+
+
+GONE = "w/duckicelake"
+WAYS_ON = {
+    "namespace": (f"{GONE}/tables?in=sales.eu.gone", "All of sales.eu", "eu"),
+    "namespace below none": (f"{GONE}/tables?in=gone.gone", "All namespaces", "Tables"),
+    "table": (f"{GONE}/tables/sales.gone?page=files", "All of sales", "sales"),
+    "view": (f"{GONE}/views/sales.gone", "All of sales", "sales"),
+    "policies": (f"{GONE}/policies?on=table:sales.gone", "All of sales", "sales"),
+    "grants": (f"{GONE}/grants?on=view:sales.gone", "All of sales", "sales"),
+    "principal": (f"{GONE}/people/gone", "All principals", "People"),
+    "why": (f"{GONE}/why?principal=gone&action=select&on=table:sales.orders", "All principals", "People"),
+    "in no warehouse": ("w/gone/tables", "To the first warehouse", "duckicelake"),
+}
+
+
+@pytest.mark.parametrize("name", WAYS_ON)
+def test_what_is_not_there_leads_to_the_nearest_page_that_is(lake: ShownLake, window: Visit, name: str) -> None:
+    page = window.page
+    path, link, heading = WAYS_ON[name]
+    page.goto(f"{lake.uri}/ui/{path}")
+    expect(page.get_by_role("alert")).to_have_count(1)
+    expect(page.get_by_role("alert")).to_contain_text("Not found")
+    page.get_by_role("alert").get_by_role("link", name=link).click()
+    expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    window.complaints[:] = [text for text in window.complaints if "404" not in text]
+
+
+def test_lineage_of_what_is_not_there_leads_to_what_has_one(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/lineage?node=sales.gone")
+    expect(page.get_by_role("alert")).to_contain_text("Not found")
+    expect(page.get_by_role("group", name="Zoom")).to_be_hidden()
+    page.get_by_role("button", name="Tables and views that have one").click()
+    expect(page.get_by_role("heading", name="Choose a table or view")).to_be_visible()
+    window.complaints[:] = [text for text in window.complaints if "404" not in text]

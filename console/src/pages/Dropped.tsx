@@ -7,6 +7,7 @@ import { droppedQuery } from "../api/queries.ts";
 import { ActDialog } from "../parts/Act.tsx";
 import { commandName, writeCommand } from "../parts/command.ts";
 import { Card, Head } from "../parts/Card.tsx";
+import { TextField } from "../parts/fields.tsx";
 import { Empty, Loaded } from "../parts/Notice.tsx";
 import { Time } from "../parts/Time.tsx";
 import { useWarehouse } from "../shell/Frame.tsx";
@@ -25,7 +26,13 @@ export function Dropped() {
         <Loaded query={query}>
           {({ pages }) => {
             const all = pages.flatMap((page) => page.dropped);
-            if (all.length === 0) return <Empty title="Nothing was dropped that is still kept" />;
+            if (all.length === 0)
+              return (
+                <Empty title="Nothing was dropped that is still kept">
+                  What is dropped stays here for 7 days, or as long as the warehouse&rsquo;s option
+                  drop-retention-seconds says.
+                </Empty>
+              );
             return <DroppedTable all={all} choose={setChosen} />;
           }}
         </Loaded>
@@ -48,7 +55,7 @@ function nameOf({ namespace, name }: DroppedThing): string {
 
 function DroppedTable({ all, choose }: { all: readonly DroppedThing[]; choose: (thing: DroppedThing) => void }) {
   return (
-    <div className="scroll" tabIndex={0} role="group" aria-label="Dropped">
+    <div className="scroll cards" tabIndex={0} role="group" aria-label="Dropped">
       <table>
         <thead>
           <tr>
@@ -65,11 +72,11 @@ function DroppedTable({ all, choose }: { all: readonly DroppedThing[]; choose: (
           {all.map((thing) => (
             <tr key={`${thing.kind} ${thing.id}`}>
               <td className="breaks">{nameOf(thing)}</td>
-              <td>{thing.kind}</td>
-              <td>
+              <td data-name="Kind">{thing.kind}</td>
+              <td data-name="Dropped">
                 <Time at={thing["dropped-at"]} />
               </td>
-              <td>
+              <td data-name="Gone for good">
                 <Time at={thing["kept-until"]} />
               </td>
               <td className="number">
@@ -109,6 +116,7 @@ function Undrop({ warehouse, thing, close }: { warehouse: string; thing: Dropped
         body,
       }}
       command={command}
+      places={{ name: /exist|name/i }}
       close={close}
     >
       <p>
@@ -117,11 +125,15 @@ function Undrop({ warehouse, thing, close }: { warehouse: string; thing: Dropped
           : "It comes back as it was: rows, snapshots, branches, properties, comments."}
       </p>
       {isNamespace ? null : (
-        <label className="field">
-          <span>Name</span>
-          <input className="mono" value={name} onChange={({ target }) => setName(target.value)} />
-          <span className="hint">Another one, if that name is taken by now.</span>
-        </label>
+        <TextField
+          name="Name"
+          hint="Another one, if that name is taken by now."
+          value={name}
+          change={setName}
+          at="name"
+          isMono
+          isRequired
+        />
       )}
     </ActDialog>
   );

@@ -1,6 +1,6 @@
 // All changes of the lake, by whom and with what.
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { useNavigate, useSearch } from "@tanstack/react-router";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { historyQuery } from "../api/queries.ts";
 import { Card, Head } from "../parts/Card.tsx";
 import { HistoryList, OlderChanges } from "../parts/HistoryList.tsx";
@@ -50,13 +50,27 @@ export function History() {
         <Loaded query={query} lines={12}>
           {({ pages }) => {
             const entries = pages.flatMap((page) => page.history);
-            if (entries.length === 0) return <Empty title="No such changes" />;
+            if (entries.length === 0) return <NoChanges isFiltered={Object.keys(filter).length > 0} />;
             return <HistoryList warehouse={warehouse} entries={entries} />;
           }}
         </Loaded>
         <OlderChanges query={query} />
       </Card>
     </div>
+  );
+}
+
+function NoChanges({ isFiltered }: { isFiltered: boolean }) {
+  const warehouse = useWarehouse();
+  if (!isFiltered) {
+    return <Empty title="Nothing has happened yet">Changes of tables appear here, whoever makes them.</Empty>;
+  }
+  return (
+    <Empty title="No such changes">
+      <Link to="/w/$warehouse/history" params={{ warehouse }}>
+        All changes
+      </Link>
+    </Empty>
   );
 }
 

@@ -6,10 +6,11 @@ import { ChevronRight, Eye, Folder, Table2 } from "lucide-react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { joinIdentifier, joinName, splitName } from "../api/address.ts";
 import { namespaceQuery, namespacesQuery, tablesQuery, viewsQuery } from "../api/queries.ts";
+import { useAddressPart } from "../parts/addressText.ts";
 import { Card, Head } from "../parts/Card.tsx";
 import { plural } from "../parts/format.ts";
 import { crumbsOf, NamespaceLink } from "../parts/links.tsx";
-import { Empty, Loaded, Trouble, Waiting } from "../parts/Notice.tsx";
+import { Empty, Failed, Loaded, Waiting } from "../parts/Notice.tsx";
 import { Properties } from "../parts/Properties.tsx";
 import { NamespaceActs, NewLink, NewMenu, NewThing, StaleViews } from "./acts/namespace.tsx";
 import { useWarehouse } from "../shell/Frame.tsx";
@@ -164,7 +165,7 @@ function NamespaceContents({ warehouse, namespace }: { warehouse: string; namesp
   const tables = useInfiniteQuery(tablesQuery(warehouse, namespace));
   const views = useInfiniteQuery(viewsQuery(warehouse, namespace));
   const { data: described } = useQuery(namespaceQuery(warehouse, namespace));
-  const [part, setPart] = useState("");
+  const [part, setPart] = useAddressPart();
   const things = useMemo<readonly Thing[]>(() => {
     const all = [
       ...(below.data?.pages.flatMap((page) => page.namespaces) ?? []).map(
@@ -210,7 +211,7 @@ function NamespaceContents({ warehouse, namespace }: { warehouse: string; namesp
           </span>
         </header>
         {failed ? (
-          <Trouble error={failed.error} retry={() => void failed.refetch()} />
+          <Failed error={failed.error} retry={() => void failed.refetch()} />
         ) : isWaiting ? (
           <Waiting lines={8} />
         ) : things.length === 0 ? (
@@ -221,7 +222,7 @@ function NamespaceContents({ warehouse, namespace }: { warehouse: string; namesp
           <ThingList warehouse={warehouse} namespace={namespace} things={things} reachEnd={loadMore} />
         )}
       </section>
-      {described && Object.keys(described.properties).length > 0 ? (
+      {!failed && described && Object.keys(described.properties).length > 0 ? (
         <Card title="Properties">
           <Properties of={described.properties} />
         </Card>
@@ -287,7 +288,9 @@ function ThingLink({
   const inside = (
     <>
       <Icon className={`icon kind-${kind}`} aria-hidden />
-      <span className="name">{name}</span>
+      <span className="name" title={name}>
+        {name}
+      </span>
       {kind === "table" ? null : <span className="tag">{kind}</span>}
     </>
   );

@@ -8,7 +8,7 @@ import { historyQuery, viewQuery } from "../api/queries.ts";
 import { Card, Head } from "../parts/Card.tsx";
 import { Code } from "../parts/Copy.tsx";
 import { HistoryList, OlderChanges } from "../parts/HistoryList.tsx";
-import { crumbsOf, MaybeDropped } from "../parts/links.tsx";
+import { crumbsOf } from "../parts/links.tsx";
 import { Loaded } from "../parts/Notice.tsx";
 import { Properties } from "../parts/Properties.tsx";
 import { Time } from "../parts/Time.tsx";
@@ -46,9 +46,7 @@ export function View() {
         <LineageLink warehouse={warehouse} of={view} />
         {query.data ? <ViewActs warehouse={warehouse} view={view} metadata={query.data} /> : null}
       </Head>
-      <Loaded query={query} missing={<MaybeDropped warehouse={warehouse} />}>
-        {(metadata) => <Contents metadata={metadata} />}
-      </Loaded>
+      <Loaded query={query}>{(metadata) => <Contents metadata={metadata} />}</Loaded>
       {query.data ? <Changes warehouse={warehouse} namespace={view.namespace} view={view.name} /> : null}
     </div>
   );
@@ -102,7 +100,7 @@ function Contents({ metadata }: { metadata: ViewMetadata }) {
           {version.representations.map(({ dialect, sql }) => (
             <div key={dialect} className="stack tight">
               <h3>{dialect}</h3>
-              <Code text={sql} what={`the SQL for ${dialect}`} isWrapped />
+              <Code text={sql} what={`the SQL for ${dialect}`} />
             </div>
           ))}
           {version["default-namespace"].length > 0 ? (

@@ -1,6 +1,6 @@
 // An act, before it is done: what it will do, what it takes, and how to do the same by command and by HTTP.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { createContext, type FormEvent, type ReactNode, useContext, useRef, useState } from "react";
+import { type FormEvent, type ReactNode, useEffect, useRef, useState } from "react";
 import { type Identifier, quoteShell } from "../api/address.ts";
 import { ApiError, createKey, post, put, remove, urlOf, writeJson } from "../api/client.ts";
 import type { paths } from "../api/openapi";
@@ -11,6 +11,7 @@ import { Code } from "./Copy.tsx";
 import { Dialog } from "./Dialog.tsx";
 import { type HistoryEntry, HistoryList } from "./HistoryList.tsx";
 import { Trouble } from "./Notice.tsx";
+import { leadToRefusal, Refusal } from "./refusal.tsx";
 
 export interface Request {
   readonly method: "POST" | "PUT" | "DELETE";
@@ -42,20 +43,6 @@ function writeCurl({ method, path, warehouse, values, query, body }: Request): s
   const login = currentToken() === null ? "" : ` -H "Authorization: Bearer $${TOKEN}"`;
   const verb = method === "POST" && body !== undefined ? "" : ` -X ${method}`;
   return `curl${verb} ${url}${login}${body === undefined ? "" : ` --json ${quoteShell(writeJson(body))}`}`;
-}
-
-/** What went wrong, and the field that it belongs to. */
-const Refusal = createContext<{ readonly error: unknown; readonly place: string | null }>({ error: null, place: null });
-
-/** The server's words about a field, below it. */
-export function FieldTrouble({ at }: { at: string }) {
-  const { error, place } = useContext(Refusal);
-  if (place !== at || !(error instanceof Error)) return null;
-  return (
-    <p className="field-trouble" role="alert">
-      {error.message}
-    </p>
-  );
 }
 
 /** Whose history says who was faster. */
@@ -94,9 +81,13 @@ export function ActDialog(act: ActProps) {
   const { mutation, submit, isOvertaken, lookAgain, opened } = useAct(act);
   const error: unknown = mutation.error;
   const place = error instanceof ApiError && !isOvertaken ? findPlace(error, act.places ?? {}) : null;
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    if (place !== null && form.current) leadToRefusal(form.current);
+  }, [error, place]);
   return (
     <Dialog label={title} close={close} className={act.isWide ? "wide" : undefined}>
-      <form onSubmit={submit} noValidate>
+      <form onSubmit={submit} noValidate ref={form}>
         <h2>{title}</h2>
         <Refusal.Provider value={{ error, place }}>{children}</Refusal.Provider>
         {isOvertaken ? (
@@ -106,6 +97,7 @@ export function ActDialog(act: ActProps) {
         ) : null}
         <Same command={act.command} request={"shown" in act ? { ...request, body: act.shown } : request} />
         <div className="ends">
+          <span className="needed small quiet">* needed</span>
           <button type="button" className="button" onClick={close}>
             Cancel
           </button>
@@ -210,8 +202,8 @@ function Same({ command, request }: { command: string; request: Request }) {
     <details>
       <summary>The same by command and by HTTP</summary>
       <div className="stack tight">
-        <Code text={command} what="the command" isWrapped />
-        <Code text={writeCurl(request)} what="the request" isWrapped />
+        <Code text={command} what="the command" />
+        <Code text={writeCurl(request)} what="the request" />
         {currentToken() === null ? null : (
           <p className="quiet small">
             Both take the token of the variable <code>{TOKEN}</code>.

@@ -39,9 +39,9 @@ async function copyText(text: string): Promise<void> {
   if (!isDone) throw new Error("refused");
 }
 
-export function Code({ text, what, isWrapped = false }: { text: string; what: string; isWrapped?: boolean }) {
+export function Code({ text, what }: { text: string; what: string }) {
   return (
-    <div className={isWrapped ? "code wrapped" : "code"}>
+    <div className="code">
       <pre tabIndex={0} aria-label={what}>
         {text}
       </pre>

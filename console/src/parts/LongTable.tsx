@@ -17,6 +17,7 @@ export function LongTable<T>({
   columns,
   keyOf,
   reachEnd,
+  isGrid = false,
 }: {
   name: string;
   rows: readonly T[];
@@ -24,6 +25,8 @@ export function LongTable<T>({
   keyOf: (row: T) => string;
   /** Called when the last rows are seen: more of them may be there. */
   reachEnd?: () => void;
+  /** Its cells are compared down its columns, so it stays a table on narrow screens. */
+  isGrid?: boolean;
 }) {
   const scroll = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
@@ -41,7 +44,13 @@ export function LongTable<T>({
   const above = items[0]?.start ?? 0;
   const below = virtual.getTotalSize() - (items.at(-1)?.end ?? 0);
   return (
-    <div className="scroll tall long-table" ref={scroll} tabIndex={0} role="group" aria-label={name}>
+    <div
+      className={`scroll tall long-table${isGrid ? "" : " cards"}`}
+      ref={scroll}
+      tabIndex={0}
+      role="group"
+      aria-label={name}
+    >
       <table aria-rowcount={rows.length + 1}>
         <thead>
           <tr>
@@ -60,7 +69,11 @@ export function LongTable<T>({
             return (
               <tr key={key} data-index={index} ref={virtual.measureElement} aria-rowindex={index + 2}>
                 {columns.map((column) => (
-                  <td key={column.name} className={column.kind === undefined ? "" : "number"}>
+                  <td
+                    key={column.name}
+                    className={column.kind === undefined ? "" : "number"}
+                    data-name={column.kind === "hidden" ? undefined : column.name}
+                  >
                     {column.show(row)}
                   </td>
                 ))}

@@ -1,6 +1,7 @@
 // What is shown while there is nothing to show: it comes, it went wrong, or it isn't there.
 import type { ReactNode } from "react";
 import { ApiError } from "../api/client.ts";
+import { WayOn } from "./WayOn.tsx";
 
 export function Waiting({ lines = 6 }: { lines?: number }) {
   return (
@@ -21,7 +22,7 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
   );
 }
 
-export function Trouble({ error, retry }: { error: unknown; retry?: () => void }) {
+export function Trouble({ error, retry, children }: { error: unknown; retry?: () => void; children?: ReactNode }) {
   const isApi = error instanceof ApiError;
   return (
     <div className="notice trouble" role="alert">
@@ -32,6 +33,7 @@ export function Trouble({ error, retry }: { error: unknown; retry?: () => void }
           Request <code>{error.requestId}</code>: the server&rsquo;s log has more under this id.
         </p>
       ) : null}
+      {children}
       {retry ? (
         <button type="button" className="button" onClick={retry}>
           Try again
@@ -41,7 +43,17 @@ export function Trouble({ error, retry }: { error: unknown; retry?: () => void }
   );
 }
 
-function titleOf(error: unknown): string {
+/** Why a page can't show what was asked, and where to go from there. */
+export function Failed({ error, retry }: { error: unknown; retry: () => void }) {
+  return (
+    <Trouble error={error} retry={retry}>
+      {error instanceof ApiError && error.status === 404 ? <WayOn error={error} /> : null}
+    </Trouble>
+  );
+}
+
+/** What kind of trouble it is, in few words. */
+export function titleOf(error: unknown): string {
   if (!(error instanceof ApiError)) return "Something went wrong in this page";
   if (error.status === 0) return "No answer";
   if (error.status < 300) return "Another answer than expected";
@@ -65,13 +77,10 @@ interface Answered<T> {
 export function Loaded<T>({
   query,
   lines,
-  missing,
   children,
 }: {
   query: Answered<T>;
   lines?: number;
-  /** Where what isn't there may be. */
-  missing?: ReactNode;
   children: (data: T) => ReactNode;
 }) {
   if (query.data !== undefined) {
@@ -82,13 +91,6 @@ export function Loaded<T>({
       </>
     );
   }
-  if (query.error) {
-    return (
-      <>
-        <Trouble error={query.error} retry={() => void query.refetch()} />
-        {query.error instanceof ApiError && query.error.status === 404 ? missing : null}
-      </>
-    );
-  }
+  if (query.error) return <Failed error={query.error} retry={() => void query.refetch()} />;
   return <Waiting {...(lines === undefined ? {} : { lines })} />;
 }

@@ -2,7 +2,7 @@ import { Copy } from "./Copy.tsx";
 
 export function Properties({ of }: { of: Readonly<Record<string, string>> }) {
   return (
-    <div className="scroll">
+    <div className="scroll cards">
       <table>
         <thead>
           <tr>

@@ -64,7 +64,7 @@ export function ResultGrid({ result, className = "" }: { result: QueryResult; cl
         <Dialog label={`Value of ${opened.name}`} close={() => setOpened(null)}>
           <div className="inside">
             <h2>{opened.name}</h2>
-            <Code text={opened.text} what="the value" isWrapped />
+            <Code text={opened.text} what="the value" />
             <div className="ends">
               <button type="button" className="button" onClick={() => setOpened(null)}>
                 Close

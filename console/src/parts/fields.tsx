@@ -1,9 +1,37 @@
 // Fields of forms, each with its name above and a hint below.
 import { type ReactNode, useId } from "react";
+import { FieldTrouble, useRefusal } from "./refusal.tsx";
 
 interface FieldProps {
   readonly name: string;
   readonly hint?: ReactNode;
+  /** Its name among the places of the act: what the server says of it stands below it. */
+  readonly at?: string | undefined;
+  readonly isRequired?: boolean;
+}
+
+/** What a control says of itself, with the ids of what stands below it. */
+function describeControl(id: string, { hint, isRequired }: FieldProps, refusal: string | null) {
+  const below = [hint ? `${id}-hint` : null, refusal === null ? null : `${id}-trouble`].filter((one) => one !== null);
+  return {
+    id,
+    "aria-required": isRequired || undefined,
+    "aria-invalid": refusal === null ? undefined : true,
+    "aria-describedby": below.join(" ") || undefined,
+  };
+}
+
+function Below({ id, hint, at }: { id: string } & Pick<FieldProps, "hint" | "at">) {
+  return (
+    <>
+      {hint ? (
+        <span className="hint" id={`${id}-hint`}>
+          {hint}
+        </span>
+      ) : null}
+      {at === undefined ? null : <FieldTrouble at={at} id={`${id}-trouble`} />}
+    </>
+  );
 }
 
 interface TextProps extends FieldProps {
@@ -17,13 +45,14 @@ interface TextProps extends FieldProps {
   readonly offered?: readonly string[];
 }
 
-export function TextField({ name, hint, value, change, offered, ...kind }: TextProps) {
+export function TextField({ value, change, offered, ...kind }: TextProps) {
   const id = useId();
+  const refusal = useRefusal(kind.at);
   return (
     <div className="field grow">
-      <label htmlFor={id}>{name}</label>
+      <label htmlFor={id}>{kind.name}</label>
       <input
-        id={id}
+        {...describeControl(id, kind, refusal)}
         className={kind.isMono ? "mono" : ""}
         type={kind.isSecret ? "password" : "text"}
         autoComplete={kind.isSecret ? "new-password" : "off"}
@@ -32,7 +61,6 @@ export function TextField({ name, hint, value, change, offered, ...kind }: TextP
         placeholder={kind.placeholder}
         value={value}
         list={offered ? `${id}-offered` : undefined}
-        aria-describedby={hint ? `${id}-hint` : undefined}
         onChange={({ target }) => change(target.value)}
       />
       {offered ? (
@@ -42,34 +70,62 @@ export function TextField({ name, hint, value, change, offered, ...kind }: TextP
           ))}
         </datalist>
       ) : null}
-      {hint ? (
-        <span className="hint" id={`${id}-hint`}>
-          {hint}
-        </span>
-      ) : null}
+      <Below id={id} hint={kind.hint} at={kind.at} />
+    </div>
+  );
+}
+
+interface AreaProps extends FieldProps {
+  readonly value: string;
+  readonly change: (value: string) => void;
+  readonly rows: number;
+  readonly isMono?: boolean;
+  readonly isFirst?: boolean;
+  readonly placeholder?: string;
+  readonly leave?: () => void;
+}
+
+/** A text of several lines. */
+export function AreaField({ value, change, rows, leave, ...kind }: AreaProps) {
+  const id = useId();
+  const refusal = useRefusal(kind.at);
+  return (
+    <div className="field">
+      <label htmlFor={id}>{kind.name}</label>
+      <textarea
+        {...describeControl(id, kind, refusal)}
+        className={kind.isMono ? "mono" : ""}
+        rows={rows}
+        autoFocus={kind.isFirst ?? false}
+        spellCheck={!kind.isMono}
+        placeholder={kind.placeholder}
+        value={value}
+        onChange={({ target }) => change(target.value)}
+        onBlur={leave}
+      />
+      <Below id={id} hint={kind.hint} at={kind.at} />
     </div>
   );
 }
 
 export function ChoiceField<T extends string>({
-  name,
-  hint,
   value,
   options,
   change,
+  ...kind
 }: FieldProps & {
   value: T;
   options: readonly (readonly [value: T, name: string])[];
   change: (value: T) => void;
 }) {
   const id = useId();
+  const refusal = useRefusal(kind.at);
   return (
     <div className="field">
-      <label htmlFor={id}>{name}</label>
+      <label htmlFor={id}>{kind.name}</label>
       <select
-        id={id}
+        {...describeControl(id, kind, refusal)}
         value={value}
-        aria-describedby={hint ? `${id}-hint` : undefined}
         onChange={({ target }) => {
           const chosen = options.find(([option]) => option === target.value);
           if (chosen) change(chosen[0]);
@@ -81,11 +137,7 @@ export function ChoiceField<T extends string>({
           </option>
         ))}
       </select>
-      {hint ? (
-        <span className="hint" id={`${id}-hint`}>
-          {hint}
-        </span>
-      ) : null}
+      <Below id={id} hint={kind.hint} at={kind.at} />
     </div>
   );
 }

@@ -57,19 +57,6 @@ export function crumbsOf(warehouse: string, namespace: readonly string[]): reado
   return [all, ...levels];
 }
 
-/** Below what isn't there: it may have been dropped, or be elsewhere. */
-export function MaybeDropped({ warehouse }: { warehouse: string }) {
-  return (
-    <p className="quiet">
-      It may have been renamed or dropped: look at{" "}
-      <Link to="/w/$warehouse/dropped" params={{ warehouse }}>
-        what can be brought back
-      </Link>
-      , or find it with <kbd>/</kbd> by a part of its name.
-    </p>
-  );
-}
-
 /** A user, service account, group or role. */
 export function PrincipalLink({ name }: { name: string }) {
   const { warehouse = FIRST_WAREHOUSE } = useParams({ strict: false });

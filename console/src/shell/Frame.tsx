@@ -139,11 +139,13 @@ function Sections({ warehouse }: { warehouse: string }) {
 }
 
 function SectionLinks({ warehouse, sections }: { warehouse: string; sections: readonly Section[] }) {
-  return sections.map(({ to, name, Icon, isExact }) => (
+  const folder = useLocation().pathname.split("/")[3];
+  return sections.map(({ to, name, Icon, isExact, also }) => (
     <Link
       key={to}
       to={to}
       params={{ warehouse }}
+      className={also !== undefined && also === folder ? "active" : ""}
       activeProps={{ className: "active" }}
       activeOptions={{ exact: isExact ?? false, includeSearch: false }}
     >

@@ -41,13 +41,15 @@ export interface Section {
   readonly name: string;
   readonly Icon: LucideIcon;
   readonly isExact?: boolean;
+  /** A folder of addresses that belongs to it, too. */
+  readonly also?: string;
   /** Whether the caller may see anything there; not given: everyone may. */
   readonly isFor?: (caller: Caller) => boolean;
 }
 
 export const SECTIONS: readonly Section[] = [
   { to: "/w/$warehouse", name: "Home", Icon: House, isExact: true },
-  { to: "/w/$warehouse/tables", name: "Tables", Icon: Database },
+  { to: "/w/$warehouse/tables", name: "Tables", Icon: Database, also: "views" },
   { to: "/w/$warehouse/sql", name: "SQL", Icon: SquareTerminal },
   { to: "/w/$warehouse/history", name: "History", Icon: HistoryIcon },
   { to: "/w/$warehouse/lineage", name: "Lineage", Icon: Waypoints },

@@ -3,7 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { apiNamespace, joinName, splitName } from "../../api/address.ts";
 import { buildSchema, type ColumnNode, findTroubles, newNode, writeColumns } from "../../api/columns.ts";
-import { ActDialog, FieldTrouble } from "../../parts/Act.tsx";
+import { ActDialog } from "../../parts/Act.tsx";
 import {
   ArrangementEditor,
   type Arranged,
@@ -14,8 +14,9 @@ import {
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { ColumnEditor } from "../../parts/ColumnEditor.tsx";
 import { commandName, writeCommand } from "../../parts/command.ts";
-import { ChoiceField, TextField } from "../../parts/fields.tsx";
+import { AreaField, ChoiceField, TextField } from "../../parts/fields.tsx";
 import { openRelation } from "./relation.ts";
+import { FieldTrouble } from "../../parts/refusal.tsx";
 
 export interface CreateProps {
   readonly warehouse: string;
@@ -58,8 +59,8 @@ export function CreateNamespace({ warehouse, inside, close }: CreateProps) {
         change={setText}
         isMono
         isFirst
+        at="name"
       />
-      <FieldTrouble at="name" />
       <TextField name="Comment" value={comment} change={setComment} />
     </ActDialog>
   );
@@ -120,7 +121,16 @@ export function CreateTable({ warehouse, inside, close, columns }: CreateProps &
       done={() => openRelation(navigate, { warehouse, kind: "table", levels })}
     >
       <div className="row">
-        <TextField name="Name, with its namespace" hint={DOTS} value={text} change={setText} isMono isFirst />
+        <TextField
+          name="Name, with its namespace"
+          hint={DOTS}
+          value={text}
+          change={setText}
+          at="name"
+          isMono
+          isFirst
+          isRequired
+        />
         <TextField name="Comment" value={comment} change={setComment} />
         <ChoiceField
           name="Format"
@@ -133,7 +143,6 @@ export function CreateTable({ warehouse, inside, close, columns }: CreateProps &
           change={setFormat}
         />
       </div>
-      <FieldTrouble at="name" />
       <h3>Columns</h3>
       <ColumnEditor nodes={nodes} change={setNodes} troubles={troubles} />
       <FieldTrouble at="columns" />
@@ -141,19 +150,16 @@ export function CreateTable({ warehouse, inside, close, columns }: CreateProps &
         <ArrangementEditor name="Partitioned by" nodes={nodes} fields={partitions} change={setPartitions} />
         <ArrangementEditor name="Sorted by" nodes={nodes} fields={order} change={setOrder} isSorted />
       </div>
-      <label className="field">
-        <span>Properties</span>
-        <textarea
-          className="mono"
-          rows={2}
-          placeholder="name=value, one a line"
-          value={properties}
-          spellCheck={false}
-          onChange={({ target }) => setProperties(target.value)}
-        />
-      </label>
-      {pairs === null ? <p className="field-trouble">Each line is name=value.</p> : null}
-      <FieldTrouble at="properties" />
+      <AreaField
+        name="Properties"
+        hint={pairs === null ? <span className="field-trouble">Each line is name=value.</span> : undefined}
+        placeholder="name=value, one a line"
+        rows={2}
+        value={properties}
+        change={setProperties}
+        at="properties"
+        isMono
+      />
       {table ? (
         <ChangeList
           of={[

@@ -3,7 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { apiNamespace, joinName, splitName } from "../../api/address.ts";
 import type { Answer } from "../../api/client.ts";
-import { ActDialog, FieldTrouble, type Request } from "../../parts/Act.tsx";
+import { ActDialog, type Request } from "../../parts/Act.tsx";
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { commandName, writeCommand } from "../../parts/command.ts";
 import { CheckField, ChoiceField, SureField, TextField } from "../../parts/fields.tsx";
@@ -106,8 +106,16 @@ export function CreateMaterializedView({ warehouse, inside, close, sql }: Create
       done={() => openRelation(navigate, { warehouse, kind: "table", levels })}
     >
       <p>A table that refreshes alone write, and all clients read. It reads its sources with your rights.</p>
-      <TextField name="Name, with its namespace" hint={DOTS} value={text} change={setText} isMono isFirst />
-      <FieldTrouble at="name" />
+      <TextField
+        name="Name, with its namespace"
+        hint={DOTS}
+        value={text}
+        change={setText}
+        isMono
+        at="name"
+        isFirst
+        isRequired
+      />
       <ScheduleFields schedule={schedule} change={setSchedule} />
       {asked ? <ResultPreview warehouse={warehouse} name={asked} sql={sql} what="materialized view" /> : null}
     </ActDialog>

@@ -2,7 +2,7 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { apiNamespace, joinName, splitName } from "../../api/address.ts";
-import { ActDialog, FieldTrouble, type Request } from "../../parts/Act.tsx";
+import { ActDialog, type Request } from "../../parts/Act.tsx";
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { commandName } from "../../parts/command.ts";
 import { CheckField, SureField, TextField } from "../../parts/fields.tsx";
@@ -83,9 +83,10 @@ export function Rename({
         value={text}
         change={setText}
         isMono
+        at="name"
         isFirst
+        isRequired
       />
-      <FieldTrouble at="name" />
       <ChangeList of={isReady ? [{ name: of.kind, before: of.levels.join("."), after: levels.join(".") }] : []} />
     </ActDialog>
   );

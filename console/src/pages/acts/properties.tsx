@@ -1,9 +1,11 @@
 // Comments, properties and protection of tables, views and namespaces.
 import { Plus, Trash2 } from "lucide-react";
 import { useState } from "react";
-import { ActDialog, FieldTrouble } from "../../parts/Act.tsx";
+import { ActDialog } from "../../parts/Act.tsx";
 import { ChangeList, compareRecords } from "../../parts/ChangeList.tsx";
+import { AreaField } from "../../parts/fields.tsx";
 import { commandOf, historyOf, lastLevel, propertiesRequest, type RelationActProps } from "./relation.ts";
+import { FieldTrouble } from "../../parts/refusal.tsx";
 
 export interface DescribedActProps extends RelationActProps {
   readonly properties: Readonly<Record<string, string>>;
@@ -28,11 +30,14 @@ export function EditComment({ of, properties, uuid, close }: DescribedActProps) 
       changed={historyOf(of)}
       close={close}
     >
-      <label className="field">
-        <span>Comment</span>
-        <textarea rows={3} value={text} onChange={({ target }) => setText(target.value)} autoFocus />
-        <span className="hint">All engines show it. An empty one removes it.</span>
-      </label>
+      <AreaField
+        name="Comment"
+        hint="All engines show it. An empty one removes it."
+        rows={3}
+        value={text}
+        change={setText}
+        isFirst
+      />
       <ChangeList
         of={compareRecords(before ? { comment: before } : {}, text ? { comment: text } : {})}
         nothing="It is so already."

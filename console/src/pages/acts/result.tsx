@@ -3,7 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 import { apiNamespace, joinName, splitName } from "../../api/address.ts";
 import type { Answer } from "../../api/client.ts";
-import { ActDialog, DryRun, FieldTrouble, type Request } from "../../parts/Act.tsx";
+import { ActDialog, DryRun, type Request } from "../../parts/Act.tsx";
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { commandName, writeCommand } from "../../parts/command.ts";
 import { TextField } from "../../parts/fields.tsx";
@@ -88,10 +88,18 @@ export function SaveResult({ warehouse, inside, close, sql }: CreateProps & { sq
         client reads. Who may read the table sees what you see now.
       </p>
       <div className="row">
-        <TextField name="Name, with its namespace" hint={DOTS} value={text} change={setText} isMono isFirst />
+        <TextField
+          name="Name, with its namespace"
+          hint={DOTS}
+          value={text}
+          change={setText}
+          at="name"
+          isMono
+          isFirst
+          isRequired
+        />
         <TextField name="Comment" value={comment} change={setComment} />
       </div>
-      <FieldTrouble at="name" />
       {asked ? <ResultPreview warehouse={warehouse} name={asked} sql={sql} what="table" /> : null}
     </ActDialog>
   );

@@ -5,10 +5,10 @@ import { useState } from "react";
 import { apiNamespace, joinName, splitName } from "../../api/address.ts";
 import { nameType, type Schema, type ViewMetadata } from "../../api/iceberg.ts";
 import { findColumns } from "../../api/rows.ts";
-import { ActDialog, FieldTrouble } from "../../parts/Act.tsx";
+import { ActDialog } from "../../parts/Act.tsx";
 import { ChangeList, compareRecords } from "../../parts/ChangeList.tsx";
 import { commandName, writeCommand } from "../../parts/command.ts";
-import { TextField } from "../../parts/fields.tsx";
+import { AreaField, TextField } from "../../parts/fields.tsx";
 import { Trouble } from "../../parts/Notice.tsx";
 import type { CreateProps } from "./create.tsx";
 import { commandOf, historyOf, openRelation, type Relation, requestOf } from "./relation.ts";
@@ -47,19 +47,17 @@ function QueryFields({ of }: { of: ReturnType<typeof useChecked> }) {
   const { shown, setTyped, ask, check, columns, asked, sql } = of;
   return (
     <>
-      <label className="field">
-        <span>Query, in DuckDB&rsquo;s SQL</span>
-        <textarea
-          className="mono"
-          rows={6}
-          value={shown.duckdb}
-          spellCheck={false}
-          onChange={({ target }) => setTyped({ ...shown, duckdb: target.value })}
-          onBlur={ask}
-        />
-        <span className="hint">Names without a namespace are those of the view&rsquo;s.</span>
-      </label>
-      <FieldTrouble at="sql" />
+      <AreaField
+        name="Query, in DuckDB’s SQL"
+        hint="Names without a namespace are those of the view’s."
+        rows={6}
+        value={shown.duckdb}
+        change={(duckdb) => setTyped({ ...shown, duckdb })}
+        leave={ask}
+        at="sql"
+        isMono
+        isRequired
+      />
       <div className="row">
         <button type="button" className="button small" disabled={sql === ""} onClick={ask}>
           Check
@@ -73,16 +71,13 @@ function QueryFields({ of }: { of: ReturnType<typeof useChecked> }) {
         </span>
       </div>
       {check.error && asked === sql ? <Trouble error={check.error} /> : null}
-      <label className="field">
-        <span>The same in Spark&rsquo;s SQL, if engines with it are to read the view</span>
-        <textarea
-          className="mono"
-          rows={3}
-          value={shown.spark}
-          spellCheck={false}
-          onChange={({ target }) => setTyped({ ...shown, spark: target.value })}
-        />
-      </label>
+      <AreaField
+        name="The same in Spark’s SQL, if engines with it are to read the view"
+        rows={3}
+        value={shown.spark}
+        change={(spark) => setTyped({ ...shown, spark })}
+        isMono
+      />
     </>
   );
 }
@@ -143,9 +138,10 @@ export function CreateView({ warehouse, inside, close, sql = "" }: CreateProps &
         value={text}
         change={setText}
         isMono
+        at="name"
         isFirst
+        isRequired
       />
-      <FieldTrouble at="name" />
       <QueryFields of={checked} />
       <ChangeList
         of={isNamed && columns ? [{ name: levels.join("."), after: `a view: ${writeSchema(columns)}` }] : []}

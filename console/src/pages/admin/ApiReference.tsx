@@ -1,9 +1,10 @@
 // The routes of the server, as its OpenAPI document describes them: found by a part of their names, each with a way to try it.
 import { useQuery } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
-import { Fragment, useMemo, useState } from "react";
+import { Fragment, useMemo } from "react";
 import { serverUrl } from "../../api/address.ts";
 import { type ApiDescription, descriptionQuery, type Operation } from "../../api/operation.ts";
+import { useAddressPart } from "../../parts/addressText.ts";
 import { Card, Head } from "../../parts/Card.tsx";
 import { plural } from "../../parts/format.ts";
 import { Empty, Loaded } from "../../parts/Notice.tsx";
@@ -80,7 +81,7 @@ function RouteList({
   routes: readonly Route[];
   chosen: string | undefined;
 }) {
-  const [part, setPart] = useState("");
+  const [part, setPart] = useAddressPart();
   const wanted = part.trim().toLowerCase();
   const shown = wanted ? routes.filter((route) => hasPart(route, wanted)) : routes;
   const tags = [...new Set(shown.map(({ operation }) => operation.tags?.[0] ?? "others"))].sort();
@@ -111,7 +112,7 @@ function RouteList({
                     <Link
                       to="/w/$warehouse/api"
                       params={{ warehouse }}
-                      search={{ route: id }}
+                      search={(before) => ({ ...before, route: id })}
                       className={id === chosen ? "route chosen" : "route"}
                       aria-current={id === chosen ? "true" : undefined}
                     >

@@ -1,5 +1,5 @@
 // The audit trail: who asked for what, when, from where and with what result; new entries as they come.
-import { useNavigate, useSearch } from "@tanstack/react-router";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { type AuditEntry, type AuditFilter, useAudit } from "../../api/operation.ts";
 import { Card, Head } from "../../parts/Card.tsx";
@@ -55,7 +55,7 @@ export function Audit() {
         <Loaded query={query} lines={12}>
           {({ pages }) => {
             const entries = pages.flatMap((page) => page.entries.toReversed());
-            if (entries.length === 0) return <Empty title="No such entries" />;
+            if (entries.length === 0) return <NoEntries isFiltered={Boolean(hours) || Object.keys(words).length > 0} />;
             return (
               <>
                 <LongTable
@@ -78,6 +78,18 @@ export function Audit() {
       </Card>
       {shown ? <EntryDetails entry={shown} close={() => setShown(null)} /> : null}
     </div>
+  );
+}
+
+function NoEntries({ isFiltered }: { isFiltered: boolean }) {
+  const warehouse = useWarehouse();
+  if (!isFiltered) return <Empty title="No entries yet">Each request that changes something has one.</Empty>;
+  return (
+    <Empty title="No such entries">
+      <Link to="/w/$warehouse/audit" params={{ warehouse }}>
+        All entries
+      </Link>
+    </Empty>
   );
 }
 
@@ -155,12 +167,11 @@ function EntryDetails({ entry, close }: { entry: AuditEntry; close: () => void }
         ["Snapshot", entry["snapshot-id"] ?? "—"],
       ]}
     >
-      {entry.detail ? <Code text={JSON.stringify(entry.detail, null, 2)} what="the details" isWrapped /> : null}
-      {entry.client ? <Code text={JSON.stringify(entry.client, null, 2)} what="the client" isWrapped /> : null}
+      {entry.detail ? <Code text={JSON.stringify(entry.detail, null, 2)} what="the details" /> : null}
+      {entry.client ? <Code text={JSON.stringify(entry.client, null, 2)} what="the client" /> : null}
       <Code
         text={writeCommand("audit", warehouse, [], { operation: entry.operation, principal: entry.principal })}
         what="the command that lists entries like it"
-        isWrapped
       />
     </Details>
   );

@@ -56,13 +56,22 @@ export function CreatePrincipal({ kind: first, close }: { kind: PrincipalKind; c
         body: { name, kind, ...given },
       }}
       command={command}
+      places={{ scopes: /scope/, issuer: /issuer|subject/, name: /name|already|called/ }}
       close={close}
       done={() =>
         void navigate({ to: "/w/$warehouse/people/$principal", params: { warehouse, principal: joinName([name]) } })
       }
     >
       <ChoiceField name="Kind" value={kind} options={KINDS} change={setKind} hint={WHAT[kind]} />
-      <TextField name="Name" hint="One that no other principal has." value={name} change={setName} isFirst />
+      <TextField
+        name="Name"
+        hint="One that no other principal has."
+        value={name}
+        change={setName}
+        at="name"
+        isFirst
+        isRequired
+      />
       <TextField name="Description" value={description} change={setDescription} />
       {isContainer ? null : (
         <TextField
@@ -70,6 +79,7 @@ export function CreatePrincipal({ kind: first, close }: { kind: PrincipalKind; c
           hint="All that its tokens can have. grants: what it is granted; *: everything."
           value={scopes}
           change={setScopes}
+          at="scopes"
           isMono
         />
       )}
@@ -77,7 +87,7 @@ export function CreatePrincipal({ kind: first, close }: { kind: PrincipalKind; c
         <details>
           <summary>Tokens of an issuer</summary>
           <div className="row top">
-            <TextField name="URL of the issuer" value={issuer} change={setIssuer} isMono />
+            <TextField name="URL of the issuer" value={issuer} change={setIssuer} at="issuer" isMono />
             <TextField
               name={kind === "group" ? "Value in its claim of groups" : "Subject in its tokens"}
               value={subject}

@@ -1,9 +1,10 @@
 // A storage profile: a folder in a store, and a key that is never shown again. The folder's scheme says which store it is.
 import { useState } from "react";
 import { FIRST_WAREHOUSE } from "../../api/address.ts";
-import { ActDialog, FieldTrouble } from "../../parts/Act.tsx";
+import { ActDialog } from "../../parts/Act.tsx";
 import { writeCommand } from "../../parts/command.ts";
 import { CheckField, ChoiceField, TextField } from "../../parts/fields.tsx";
+import { FieldTrouble } from "../../parts/refusal.tsx";
 
 const VENDING = [
   ["", "As the settings choose"],
@@ -33,6 +34,19 @@ const KEYS: Readonly<Record<Store, readonly [key: string, secret: string]>> = {
   s3: ["Key id", "Secret"],
   google: ["Service account", "Its key, as JSON"],
   azure: ["Account, or tenant/client", "Its key, or the client’s secret"],
+};
+
+/** What the server's refusals are about, the narrower words first. */
+const PLACES = {
+  endpoint: /endpoint/i,
+  region: /region/i,
+  role: /role/i,
+  kms: /kms-key|bucket-key/i,
+  sse: /\bsse\b/i,
+  vending: /vending/i,
+  keys: /access-key|credentials|store keys/i,
+  root: /root|folder|bucket|location/i,
+  name: /name/i,
 };
 
 export function findStore(root: string): Store {
@@ -111,25 +125,25 @@ export function CreateStorageProfile({ close }: { close: () => void }) {
       request={{ method: "POST", path: "/management/v1/storage-profiles", warehouse: FIRST_WAREHOUSE, body }}
       shown={isAmbient ? body : { ...body, "secret-access-key": "SECRET" }}
       command={commandOf(profile, options)}
-      places={{ root: /root|folder|bucket/i, keys: /access-key|credentials|store keys/i, name: /name/i }}
+      places={PLACES}
       close={close}
     >
       <p>
         Warehouses name the profile when they are created. Its key is kept encrypted in Postgres, and never shown again.
       </p>
       <div className="row top">
-        <TextField name="Name" value={name} change={(text) => change({ name: text })} isFirst />
+        <TextField name="Name" value={name} change={(text) => change({ name: text })} at="name" isFirst isRequired />
         <TextField
           name="Folder"
           hint="s3://, gs:// or abfss://"
           placeholder="s3://bucket/lakes"
           value={root}
           change={(text) => change({ root: text.trim() })}
+          at="root"
           isMono
+          isRequired
         />
       </div>
-      <FieldTrouble at="name" />
-      <FieldTrouble at="root" />
       <CheckField
         name="Use the server’s own credentials"
         hint="Where its settings allow that."
@@ -138,8 +152,8 @@ export function CreateStorageProfile({ close }: { close: () => void }) {
       />
       {isAmbient ? null : (
         <div className="row top">
-          <TextField name={keyName} value={key} change={(text) => change({ key: text })} isMono />
-          <TextField name={secretName} value={secret} change={(text) => change({ secret: text })} isSecret />
+          <TextField name={keyName} value={key} change={(text) => change({ key: text })} isMono isRequired />
+          <TextField name={secretName} value={secret} change={(text) => change({ secret: text })} isSecret isRequired />
         </div>
       )}
       <FieldTrouble at="keys" />
@@ -148,6 +162,7 @@ export function CreateStorageProfile({ close }: { close: () => void }) {
         value={profile.vending}
         options={VENDING}
         change={(vending) => change({ vending })}
+        at="vending"
       />
       {store === "s3" ? <Amazon profile={profile} change={change} /> : null}
     </ActDialog>
@@ -164,9 +179,10 @@ function Amazon({ profile, change }: { profile: Profile; change: (changed: Parti
           hint="Empty: Amazon’s."
           value={profile.endpoint}
           change={(endpoint) => change({ endpoint })}
+          at="endpoint"
           isMono
         />
-        <TextField name="Region" value={profile.region} change={(region) => change({ region })} isMono />
+        <TextField name="Region" value={profile.region} change={(region) => change({ region })} at="region" isMono />
       </div>
       <CheckField
         name="Put the bucket into the path"
@@ -179,6 +195,7 @@ function Amazon({ profile, change }: { profile: Profile; change: (changed: Parti
         hint="Its ARN. Empty: that of the settings."
         value={profile.role}
         change={(role) => change({ role })}
+        at="role"
         isMono
       />
       <details>
@@ -189,6 +206,7 @@ function Amazon({ profile, change }: { profile: Profile; change: (changed: Parti
             value={profile.sse}
             options={ENCRYPTION}
             change={(sse) => change({ sse })}
+            at="sse"
           />
           {isKms(profile.sse) ? (
             <>
@@ -198,6 +216,7 @@ function Amazon({ profile, change }: { profile: Profile; change: (changed: Parti
                 placeholder="arn:aws:kms:…"
                 value={profile.kmsKey}
                 change={(kmsKey) => change({ kmsKey })}
+                at="kms"
                 isMono
               />
               {profile.sse === "kms" ? (

@@ -93,7 +93,6 @@ export function Doctor() {
             <Code
               text={writeCommand("doctor", warehouse, [], { "no-files": hasFiles ? undefined : true })}
               what="the command"
-              isWrapped
             />
           </div>
         </Card>

@@ -11,6 +11,23 @@ const SCOPES = "grants";
 const WEB_SCOPES = "openid";
 const SHOWN_SECRET = "SECRET";
 
+/** What the server's refusals are about, the narrower words first. */
+const PLACES = {
+  keys: /jwks-url/,
+  webScopes: /web-scopes/,
+  parameters: /web-parameters/,
+  secret: /web-secret|SECRET_KEYS/,
+  client: /web-client/,
+  leeway: /leeway/,
+  label: /label/,
+  group: /group-claim/,
+  subject: /subject-claim/,
+  scopes: /scope/,
+  audience: /audience/,
+  url: /\burl\b|discovery/i,
+  name: /name|already/,
+};
+
 interface Typed {
   readonly name: string;
   readonly url: string;
@@ -57,6 +74,11 @@ export function changeRequest(issuer: Issuer, change: object): Request {
   };
 }
 
+/** A number; what is none is left as it is, for the server to refuse. */
+function readNumber(text: string): number | string {
+  return /^-?\d+$/.test(text.trim()) ? Number(text) : text;
+}
+
 /** What is typed, as the API has it; without what is so by default. */
 function write(typed: Typed, isWhole: boolean): Record<string, unknown> {
   const given = {
@@ -64,7 +86,7 @@ function write(typed: Typed, isWhole: boolean): Record<string, unknown> {
     "subject-claim": typed.subject,
     "group-claim": typed.group || null,
     scopes: splitWords(typed.scopes),
-    leeway: Number(typed.leeway),
+    leeway: readNumber(typed.leeway),
     label: typed.label,
     "web-client-id": typed.client || null,
     "web-scopes": splitWords(typed.webScopes),
@@ -131,6 +153,7 @@ export function IssuerForm({ issuer, close }: { issuer?: Issuer; close: () => vo
       request={{ ...request, body: bodyWith(secret) }}
       shown={bodyWith(secret && SHOWN_SECRET)}
       command={command(typed, issuer)}
+      places={PLACES}
       close={close}
     >
       <p>
@@ -140,13 +163,23 @@ export function IssuerForm({ issuer, close }: { issuer?: Issuer; close: () => vo
       </p>
       <div className="row top">
         {issuer ? null : (
-          <TextField name="Name" hint="Lower-case letters, digits, _ . -" value={name} change={set("name")} isFirst />
+          <TextField
+            name="Name"
+            hint="Lower-case letters, digits, _ . -"
+            value={name}
+            change={set("name")}
+            at="name"
+            isFirst
+            isRequired
+          />
         )}
         <TextField
           name="Audience"
           hint="What its tokens call this server."
           value={audience}
           change={set("audience")}
+          at="audience"
+          isRequired
           isMono
         />
       </div>
@@ -157,18 +190,28 @@ export function IssuerForm({ issuer, close }: { issuer?: Issuer; close: () => vo
           hint="The claim iss."
           value={url}
           change={set("url")}
+          at="url"
+          isRequired
           isMono
         />
       )}
       <div className="row top">
-        <TextField name="Claim of groups" placeholder="groups" value={typed.group} change={set("group")} isMono />
-        <TextField name="Claim of the caller" value={typed.subject} change={set("subject")} isMono />
+        <TextField
+          name="Claim of groups"
+          placeholder="groups"
+          value={typed.group}
+          change={set("group")}
+          at="group"
+          isMono
+        />
+        <TextField name="Claim of the caller" value={typed.subject} change={set("subject")} at="subject" isMono />
       </div>
       <TextField
         name="Scopes"
         hint="What each of its tokens has. grants: what is granted to its users and groups."
         value={typed.scopes}
         change={set("scopes")}
+        at="scopes"
         isMono
       />
       <details open={Boolean(issuer?.["web-client-id"])}>
@@ -188,6 +231,7 @@ export function IssuerForm({ issuer, close }: { issuer?: Issuer; close: () => vo
               hint="Its id there. None: no one signs in."
               value={typed.client}
               change={set("client")}
+              at="client"
               isMono
             />
             <TextField
@@ -196,6 +240,7 @@ export function IssuerForm({ issuer, close }: { issuer?: Issuer; close: () => vo
               placeholder="Corp SSO"
               value={typed.label}
               change={set("label")}
+              at="label"
             />
           </div>
           <TextField
@@ -203,6 +248,7 @@ export function IssuerForm({ issuer, close }: { issuer?: Issuer; close: () => vo
             hint="openid offline_access asks for sessions that are renewed."
             value={typed.webScopes}
             change={set("webScopes")}
+            at="webScopes"
             isMono
           />
           <TextField
@@ -214,6 +260,7 @@ export function IssuerForm({ issuer, close }: { issuer?: Issuer; close: () => vo
             }
             value={secret}
             change={set("secret")}
+            at="secret"
             isSecret
           />
           <TextField
@@ -221,6 +268,7 @@ export function IssuerForm({ issuer, close }: { issuer?: Issuer; close: () => vo
             hint="What its page is sent, too: prompt=consent access_type=offline"
             value={typed.parameters}
             change={set("parameters")}
+            at="parameters"
             isMono
           />
         </div>
@@ -232,6 +280,7 @@ export function IssuerForm({ issuer, close }: { issuer?: Issuer; close: () => vo
           hint="None: as it says itself."
           value={typed.keys}
           change={set("keys")}
+          at="keys"
           isMono
         />
         <TextField
@@ -239,6 +288,7 @@ export function IssuerForm({ issuer, close }: { issuer?: Issuer; close: () => vo
           hint="Seconds by which its clock may differ."
           value={typed.leeway}
           change={set("leeway")}
+          at="leeway"
         />
       </details>
     </ActDialog>

@@ -89,6 +89,7 @@ function Add({ name, kind, close }: { name: string; kind: Container; close: () =
       isReady={member !== ""}
       request={addRequest(name, member)}
       command={writeCommand(`${kind} members add`, FIRST_WAREHOUSE, [name, member || "MEMBER"])}
+      places={{ member: /./ }}
       close={close}
     >
       <p>
@@ -96,7 +97,7 @@ function Add({ name, kind, close }: { name: string; kind: Container; close: () =
           ? "The user or service account has what the group was granted, within a second."
           : "The member has what the role was granted, within a second; members of a group or role, too."}
       </p>
-      <TextField name="Member" value={member} change={setMember} offered={offered} isFirst />
+      <TextField name="Member" value={member} change={setMember} offered={offered} at="member" isFirst isRequired />
     </ActDialog>
   );
 }
@@ -115,10 +116,19 @@ export function Join({ member, close }: { member: string; close: () => void }) {
       isReady={container !== ""}
       request={addRequest(container, member)}
       command={writeCommand(`${kind} members add`, FIRST_WAREHOUSE, [container || "ROLE", member])}
+      places={{ container: /./ }}
       close={close}
     >
       <p>It then has what that was granted, within a second.</p>
-      <TextField name="Group or role" value={container} change={setContainer} offered={offered} isFirst />
+      <TextField
+        name="Group or role"
+        value={container}
+        change={setContainer}
+        offered={offered}
+        at="container"
+        isFirst
+        isRequired
+      />
     </ActDialog>
   );
 }

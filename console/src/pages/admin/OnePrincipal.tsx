@@ -177,15 +177,17 @@ function Edit({ principal, close }: ActProps) {
       isReady={Object.keys(changes).length > 0}
       request={requestOf(principal, "POST", changes)}
       command={writeApply(principal, changes)}
+      places={{ scopes: /scope/, description: /description/ }}
       close={close}
     >
-      <TextField name="Description" value={description} change={setDescription} isFirst />
+      <TextField name="Description" value={description} change={setDescription} at="description" isFirst />
       {isContainer ? null : (
         <TextField
           name="Scopes"
           hint="All that its tokens can have, at once also those that it has already."
           value={scopes}
           change={setScopes}
+          at="scopes"
           isMono
         />
       )}

@@ -212,6 +212,7 @@ function Rename({ name, close }: ActProps) {
         body: { name: to },
       }}
       command={writeCommand("warehouse rename", FIRST_WAREHOUSE, [name, to])}
+      places={{ name: /name|already/i }}
       close={close}
       done={() =>
         void navigate({
@@ -225,7 +226,15 @@ function Rename({ name, close }: ActProps) {
         Its schema and files stay. The old name ends within a second: clients take the new one into their setting{" "}
         <code>warehouse</code>, and scopes that name it have to be given anew.
       </p>
-      <TextField name="New name" hint="Lower-case letters, digits, _ and -." value={to} change={setTo} isFirst />
+      <TextField
+        name="New name"
+        hint="Lower-case letters, digits, _ and -."
+        value={to}
+        change={setTo}
+        at="name"
+        isFirst
+        isRequired
+      />
     </ActDialog>
   );
 }
@@ -246,6 +255,7 @@ function Move({ name, close }: ActProps) {
       }}
       shown={{ "database-url": "postgresql://LOGIN:PASSWORD@HOST/DATABASE" }}
       command={`${writeCommand("warehouse database", FIRST_WAREHOUSE, [name, "postgresql://LOGIN@HOST/DATABASE"])} < password`}
+      places={{ url: /database|catalog|SECRET_KEYS/ }}
       close={close}
     >
       <p>
@@ -257,7 +267,9 @@ function Move({ name, close }: ActProps) {
         hint="With login and password. It is kept encrypted, and never shown again."
         value={url}
         change={setUrl}
+        at="url"
         isSecret
+        isRequired
         isFirst
       />
     </ActDialog>

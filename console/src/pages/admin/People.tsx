@@ -3,6 +3,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useEffect, useMemo, useState } from "react";
 import { type Principal, type PrincipalKind, principalsQuery } from "../../api/administration.ts";
+import { useAddressPart } from "../../parts/addressText.ts";
 import { Card, Head } from "../../parts/Card.tsx";
 import { Segments } from "../../parts/fields.tsx";
 import { plural } from "../../parts/format.ts";
@@ -27,7 +28,7 @@ export function People() {
   const { kind } = useSearch({ from: "/w/$warehouse/people" });
   const navigate = useNavigate();
   const query = useInfiniteQuery(principalsQuery(kind));
-  const [part, setPart] = useState("");
+  const [part, setPart] = useAddressPart();
   const [isOpen, setOpen] = useState(false);
   const wanted = part.trim().toLowerCase();
   const shown = useMemo(() => {
@@ -45,7 +46,7 @@ export function People() {
     void navigate({
       to: "/w/$warehouse/people",
       params: { warehouse },
-      search: chosen === "all" ? {} : { kind: chosen },
+      search: ({ kind: _kind, ...kept }) => (chosen === "all" ? kept : { ...kept, kind: chosen }),
       replace: true,
     });
   return (

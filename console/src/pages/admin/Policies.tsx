@@ -2,12 +2,13 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
+import { ApiError } from "../../api/client.ts";
 import { type ColumnTag, columnTagsQuery, policiesQuery, type Policy } from "../../api/governance.ts";
 import { type GovernedObject, readObject } from "../../api/objects.ts";
 import { callerQuery } from "../../api/queries.ts";
 import { Card, Head } from "../../parts/Card.tsx";
 import { type Column, LongTable } from "../../parts/LongTable.tsx";
-import { Empty, Loaded } from "../../parts/Notice.tsx";
+import { Empty, Failed, Loaded } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { useWarehouse } from "../../shell/Frame.tsx";
 import { ObjectField, ObjectLink, PrincipalName } from "./objects.tsx";
@@ -20,6 +21,8 @@ export function Policies() {
   const { data: caller } = useQuery(callerQuery(warehouse));
   const [open, setOpen] = useState<"policy" | "tag" | null>(null);
   const table = on ? readObject(on) : null;
+  const { error, refetch } = useInfiniteQuery(policiesQuery(warehouse, on));
+  const isMissing = error instanceof ApiError && error.status === 404;
   return (
     <div className="body">
       <title>Policies · duckicelake</title>
@@ -39,6 +42,8 @@ export function Policies() {
         <Card>
           <Empty title="That is no table">Write it as table:sales.orders.</Empty>
         </Card>
+      ) : isMissing ? (
+        <Failed error={error} retry={() => void refetch()} />
       ) : (
         <>
           <PolicyList on={on} />

@@ -49,7 +49,7 @@ function Parameters({ of }: { of: readonly Parameter[] }) {
   if (of.length === 0) return null;
   return (
     <Card title="Parameters">
-      <div className="scroll" tabIndex={0} role="group" aria-label="Parameters">
+      <div className="scroll cards" tabIndex={0} role="group" aria-label="Parameters">
         <table>
           <thead>
             <tr>
@@ -65,8 +65,10 @@ function Parameters({ of }: { of: readonly Parameter[] }) {
                 <td>
                   <code>{parameter.name}</code> {parameter.required ? <span className="tag">required</span> : null}
                 </td>
-                <td>{parameter.in}</td>
-                <td className="mono">{parameter.schema ? nameType(parameter.schema) : ""}</td>
+                <td data-name="Where">{parameter.in}</td>
+                <td className="mono" data-name="Type">
+                  {parameter.schema ? nameType(parameter.schema) : ""}
+                </td>
                 <td className="quiet">{parameter.description}</td>
               </tr>
             ))}
@@ -220,7 +222,7 @@ function Try({ route: { path, operation } }: { route: Route }) {
             isMono
           />
         ))}
-        <Code text={`curl ${quoteShell(urlOf(path, { ...asked, query }))}${login}`} what="the request" isWrapped />
+        <Code text={`curl ${quoteShell(urlOf(path, { ...asked, query }))}${login}`} what="the request" />
         <p className="row">
           <button className="button primary" disabled={!isReady || request.isPending}>
             {request.isPending ? "Asking…" : "Ask"}
@@ -236,7 +238,7 @@ function Try({ route: { path, operation } }: { route: Route }) {
               </span>
             </p>
             <div className="answer">
-              <Code text={formatBody(tried.text, tried.type).slice(0, MOST_SHOWN)} what="the answer" isWrapped />
+              <Code text={formatBody(tried.text, tried.type).slice(0, MOST_SHOWN)} what="the answer" />
             </div>
           </>
         ) : null}

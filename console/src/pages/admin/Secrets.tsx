@@ -161,17 +161,26 @@ function Make({ owner, close, show }: MakeProps) {
       verb="Make it"
       request={{ ...placeOf(owner), method: "POST", body }}
       command={commandOf(owner, options)}
+      places={{ scopes: /scope/, days: /expires|valid|longer/i, description: /description/i }}
       close={close}
       answered={(answer) => show(answer as Secret)}
     >
       <p>It is shown once, here. The server keeps only its hash.</p>
       <ChoiceField name="What" value={kind} options={KINDS} change={setKind} />
-      <TextField name="What for" placeholder="laptop" value={description} change={setDescription} isFirst />
+      <TextField
+        name="What for"
+        placeholder="laptop"
+        value={description}
+        change={setDescription}
+        at="description"
+        isFirst
+      />
       <ChoiceField
         name="Valid for"
         value={days}
         options={LIVES}
         change={setDays}
+        at="days"
         hint={owner.isOwn ? "Never longer than what you logged in with." : "As the server has it: until it is revoked."}
       />
       <TextField
@@ -179,6 +188,7 @@ function Make({ owner, close, show }: MakeProps) {
         hint={owner.isOwn ? "None: all of yours." : "None: all of the principal’s."}
         value={scopes}
         change={setScopes}
+        at="scopes"
         isMono
       />
     </ActDialog>
@@ -287,7 +297,7 @@ function Shown({ owner, made, close }: { owner: Owner; made: Secret; close: () =
       <div className="inside">
         <h2>{made.kind === "client-secret" ? "The client secret" : "The token"}</h2>
         <p className="banner">Copy it now: it is not shown again.</p>
-        <Code text={credential} what={made.kind === "client-secret" ? "the credential" : "the token"} isWrapped />
+        <Code text={credential} what={made.kind === "client-secret" ? "the credential" : "the token"} />
         <p className="small quiet">
           {made.kind === "client-secret"
             ? "Clients take it as credential=id:secret."

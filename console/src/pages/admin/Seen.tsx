@@ -3,6 +3,7 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { columnsQuery, columnTagsQuery, decisionQuery, policiesQuery, type Policy } from "../../api/governance.ts";
 import type { GovernedObject } from "../../api/objects.ts";
+import { useAddressText } from "../../parts/addressText.ts";
 import { Card } from "../../parts/Card.tsx";
 import { TextField } from "../../parts/fields.tsx";
 import { Loaded } from "../../parts/Notice.tsx";
@@ -28,8 +29,8 @@ interface Place {
 }
 
 export function Seen({ warehouse, table, on }: Place) {
-  const [typed, setTyped] = useState("");
-  const [principal, setPrincipal] = useState("");
+  const [principal, setPrincipal] = useAddressText("who");
+  const [typed, setTyped] = useState(principal);
   const submit = (event: FormEvent) => {
     event.preventDefault();
     setPrincipal(typed.trim());
@@ -103,7 +104,7 @@ function findMasks(
 
 function Columns({ columns, masks }: { columns: readonly string[]; masks: ReadonlyMap<string, string> }) {
   return (
-    <div className="scroll tall" tabIndex={0} role="group" aria-label="Columns that are seen">
+    <div className="scroll tall cards" tabIndex={0} role="group" aria-label="Columns that are seen">
       <table>
         <thead>
           <tr>
@@ -117,7 +118,7 @@ function Columns({ columns, masks }: { columns: readonly string[]; masks: Readon
             return (
               <tr key={column}>
                 <td className="mono">{column}</td>
-                <td>
+                <td data-name="Is seen as">
                   {mask ? (
                     <>
                       <span className="tag warn">{mask}</span> {MASKS.find(([name]) => name === mask)?.[1]}

@@ -55,7 +55,7 @@ export function Settings() {
             On the server&rsquo;s machine, in its folder and with its environment. The first of these counts: an option,
             a variable, <code>duckicelake.toml</code> in the folder, that in the lake, the default.
           </p>
-          <Code text={`duckicelake config${show ? " --changed" : ""}`} what="the command" isWrapped />
+          <Code text={`duckicelake config${show ? " --changed" : ""}`} what="the command" />
         </div>
       </Card>
     </div>

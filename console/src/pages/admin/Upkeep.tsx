@@ -120,7 +120,7 @@ function Plan() {
                 <p className="quiet">
                   Manifests are packed by the pipeline alone. This command does all that is due, by Spark.
                 </p>
-                <Code text={writeCommand("pipeline maintain", warehouse, [])} what="the command" isWrapped />
+                <Code text={writeCommand("pipeline maintain", warehouse, [])} what="the command" />
               </div>
             ) : null}
           </>

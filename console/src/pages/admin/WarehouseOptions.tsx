@@ -56,7 +56,7 @@ export function WarehouseOptions({
     .map((option) => ({ name: option, what: "Policy of tables that have none of their own", whenUnset: "" }));
   return (
     <>
-      <div className="scroll" tabIndex={0} role="group" aria-label="Options">
+      <div className="scroll cards" tabIndex={0} role="group" aria-label="Options">
         <table>
           <thead>
             <tr>
@@ -172,14 +172,27 @@ function ChangeOption({
         body: { options: { [option]: value === "" ? null : value } },
       }}
       command={writeCommand("warehouse options", FIRST_WAREHOUSE, [name, `${option || "OPTION"}=${value}`])}
+      places={chosen ? { value: /./ } : { option: /no such|unknown|not an option/i, value: /./ }}
       close={close}
     >
-      {chosen ? null : <TextField name="Policy" value={option} change={setOption} offered={POLICIES} isMono isFirst />}
+      {chosen ? null : (
+        <TextField
+          name="Policy"
+          value={option}
+          change={setOption}
+          offered={POLICIES}
+          at="option"
+          isMono
+          isFirst
+          isRequired
+        />
+      )}
       <TextField
         name="Value"
         hint="Empty: the default."
         value={value}
         change={setValue}
+        at="value"
         isMono
         isFirst={chosen !== ""}
       />

@@ -184,6 +184,13 @@ function CreateWarehouse({ close }: { close: () => void }) {
       }}
       shown={url ? { name, ...given, "database-url": hidePassword(url) } : { name, ...given }}
       command={url ? `${command} < password` : command}
+      places={{
+        profile: /storage profile|storage-profile/i,
+        url: /database-url|SECRET_KEYS/,
+        schema: /schema|catalog/i,
+        location: /location|folder/i,
+        name: /name|already/i,
+      }}
       close={close}
     >
       <p>
@@ -191,13 +198,22 @@ function CreateWarehouse({ close }: { close: () => void }) {
           ? "The server serves the DuckLake catalog that this schema has, with its tables and files."
           : "A new, empty lake: a schema in Postgres and a folder for its files. Clients reach it within a second."}
       </p>
-      <TextField name="Name" hint="Lower-case letters, digits, _ and -." value={name} change={setName} isFirst />
+      <TextField
+        name="Name"
+        hint="Lower-case letters, digits, _ and -."
+        value={name}
+        change={setName}
+        at="name"
+        isFirst
+        isRequired
+      />
       <TextField
         name="Folder of its files"
         hint="None: its name below the first folder for warehouses."
         placeholder="s3://bucket/warehouses/sales"
         value={location}
         change={setLocation}
+        at="location"
         isMono
       />
       <TextField
@@ -205,6 +221,7 @@ function CreateWarehouse({ close }: { close: () => void }) {
         hint="None: the store of the server’s settings."
         value={profile}
         change={setProfile}
+        at="profile"
         offered={profiles.data?.pages.flatMap((page) => page["storage-profiles"].map((one) => one.name)) ?? []}
       />
       <details>
@@ -215,6 +232,7 @@ function CreateWarehouse({ close }: { close: () => void }) {
             hint="Of a DuckLake catalog in Postgres. None: a new catalog."
             value={schema}
             change={setSchema}
+            at="schema"
             isMono
           />
           <TextField
@@ -222,6 +240,7 @@ function CreateWarehouse({ close }: { close: () => void }) {
             hint="With login and password. It is kept encrypted, and never shown again. None: the server’s own."
             value={url}
             change={setUrl}
+            at="url"
             isSecret
           />
         </div>

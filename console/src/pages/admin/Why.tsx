@@ -71,7 +71,7 @@ function Answered({ question }: { question: Question }) {
       </Card>
       <Card title="The same by command">
         <div className="inside">
-          <Code text={writeCommand("why", warehouse, [principal, action, on])} what="the command" isWrapped />
+          <Code text={writeCommand("why", warehouse, [principal, action, on])} what="the command" />
         </div>
       </Card>
     </>

@@ -5,6 +5,7 @@ import { describeObject, readObject, writeObject } from "../../api/objects.ts";
 import { ActDialog } from "../../parts/Act.tsx";
 import { writeCommand } from "../../parts/command.ts";
 import { TextField } from "../../parts/fields.tsx";
+import { FieldTrouble } from "../../parts/refusal.tsx";
 import type { GrantRow } from "./Grants.tsx";
 import { ObjectField, usePrincipalNames } from "./objects.tsx";
 
@@ -79,6 +80,11 @@ export function Give({
         body: { grant: [{ principal, privileges, object: object ? describeObject(object) : {} }] },
       }}
       command={writeCommand("grant", warehouse, [principal || "PRINCIPAL", privileges.join(","), on || "warehouse"])}
+      places={{
+        principal: /principal/i,
+        on: /there is no (?:namespace|table|view)|does not exist|object/i,
+        privileges: /privilege/i,
+      }}
       close={close}
     >
       <p>
@@ -86,9 +92,18 @@ export function Give({
           ? `${principal} may ${privileges.join(", ")} on ${object.kind === "table" || object.kind === "view" ? on : what}, at once.`
           : "A grant on a namespace or the warehouse holds for all below it, and for what comes later."}
       </p>
-      <TextField name="To whom" value={principal} change={setPrincipal} offered={offered} isFirst />
-      <ObjectField warehouse={warehouse} value={on} change={setOn} />
+      <TextField
+        name="To whom"
+        value={principal}
+        change={setPrincipal}
+        offered={offered}
+        at="principal"
+        isFirst
+        isRequired
+      />
+      <ObjectField warehouse={warehouse} value={on} change={setOn} at="on" isRequired />
       <PrivilegeField value={privileges} change={setPrivileges} />
+      <FieldTrouble at="privileges" />
     </ActDialog>
   );
 }

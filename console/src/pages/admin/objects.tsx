@@ -65,18 +65,20 @@ export function ObjectField({
   value,
   change,
   kinds = ALL_KINDS,
-  isFirst = false,
+  ...kind
 }: {
   warehouse: string;
   name?: string;
   value: string;
   change: (value: string) => void;
   kinds?: readonly string[];
+  at?: string;
   isFirst?: boolean;
+  isRequired?: boolean;
 }) {
   const offered = useObjectNames(warehouse, value, kinds);
   const isWrong = value !== "" && !kinds.includes(readObject(value)?.kind ?? "");
-  const forms = kinds.map((kind) => ({ warehouse: kind, namespace: `${kind}:sales` })[kind] ?? `${kind}:sales.orders`);
+  const forms = kinds.map((one) => ({ warehouse: one, namespace: `${one}:sales` })[one] ?? `${one}:sales.orders`);
   return (
     <TextField
       name={name}
@@ -86,7 +88,7 @@ export function ObjectField({
       hint={isWrong ? `Write it as ${forms.join(", ")}.` : undefined}
       placeholder={forms.find((form) => form.startsWith("table")) ?? ""}
       isMono
-      isFirst={isFirst}
+      {...kind}
     />
   );
 }

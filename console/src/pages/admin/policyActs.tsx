@@ -61,6 +61,14 @@ export function AddPolicy({ warehouse, on: first, close }: ActProps & { on: stri
         to: people.to.join(","),
         exempt: people.exempt.join(","),
       })}
+      places={{
+        tag: /\btag\b/i,
+        to: /principal/i,
+        on: /table|files/i,
+        name: /policy|already/i,
+        column: /column|mask/i,
+        condition: /condition|filter|expression|where/i,
+      }}
       close={close}
     >
       <p>
@@ -72,12 +80,20 @@ export function AddPolicy({ warehouse, on: first, close }: ActProps & { on: stri
       </p>
       <div className="row top">
         <ChoiceField name="What" value={kind} options={KINDS} change={setKind} />
-        <TextField name="Name" value={name} change={setName} isFirst />
+        <TextField name="Name" value={name} change={setName} at="name" isFirst isRequired />
       </div>
       {kind === "tag" ? (
-        <TextField name="Tag" placeholder="pii" value={tag} change={setTag} />
+        <TextField name="Tag" placeholder="pii" value={tag} change={setTag} at="tag" isRequired />
       ) : (
-        <ObjectField warehouse={warehouse} name="Table" value={on} change={setOn} kinds={["table"]} />
+        <ObjectField
+          warehouse={warehouse}
+          name="Table"
+          value={on}
+          change={setOn}
+          kinds={["table"]}
+          at="on"
+          isRequired
+        />
       )}
       {kind === "rows" ? (
         <TextField
@@ -86,12 +102,22 @@ export function AddPolicy({ warehouse, on: first, close }: ActProps & { on: stri
           hint="Comparisons of columns with constants, IN, BETWEEN, IS NULL, LIKE 'a%', joined by AND, OR, NOT."
           value={condition}
           change={setCondition}
+          at="condition"
+          isRequired
           isMono
         />
       ) : (
         <div className="row top">
           {kind === "column" ? (
-            <TextField name="Column" value={column} change={setColumn} offered={columns} isMono />
+            <TextField
+              name="Column"
+              value={column}
+              change={setColumn}
+              offered={columns}
+              at="column"
+              isMono
+              isRequired
+            />
           ) : null}
           <ChoiceField
             name="Mask"
@@ -102,7 +128,14 @@ export function AddPolicy({ warehouse, on: first, close }: ActProps & { on: stri
         </div>
       )}
       <div className="row top">
-        <TextField name="For" hint="Divided by commas. None: everyone." value={to} change={setTo} offered={offered} />
+        <TextField
+          name="For"
+          hint="Divided by commas. None: everyone."
+          value={to}
+          change={setTo}
+          offered={offered}
+          at="to"
+        />
         <TextField name="Not for" value={exempt} change={setExempt} offered={offered} />
       </div>
     </ActDialog>
@@ -152,12 +185,13 @@ export function TagColumn({ warehouse, on: first, close }: ActProps & { on: stri
         body: { give: [{ tag, table: place, column }] },
       }}
       command={writeCommand("policy tag", warehouse, [tag || "TAG", on || "TABLE", column || "COLUMN"])}
+      places={{ tag: /\btag\b/i, on: /table/i, column: /column/i }}
       close={close}
     >
       <p>Masks of the tag count for the column from now on.</p>
-      <TextField name="Tag" placeholder="pii" value={tag} change={setTag} isFirst />
-      <ObjectField warehouse={warehouse} name="Table" value={on} change={setOn} kinds={["table"]} />
-      <TextField name="Column" value={column} change={setColumn} offered={columns} isMono />
+      <TextField name="Tag" placeholder="pii" value={tag} change={setTag} at="tag" isFirst isRequired />
+      <ObjectField warehouse={warehouse} name="Table" value={on} change={setOn} kinds={["table"]} at="on" isRequired />
+      <TextField name="Column" value={column} change={setColumn} offered={columns} at="column" isMono isRequired />
     </ActDialog>
   );
 }

@@ -1,5 +1,7 @@
 // The graph on the page: what the address says is asked of the server and drawn; what is clicked becomes the address.
+import { ApiError } from "../../api/client.ts";
 import { formatAbsolute } from "../../parts/format.ts";
+import { titleOf } from "../../parts/Notice.tsx";
 import type { View } from "./address.ts";
 import type { Deeds } from "./boxes.ts";
 import { fullName } from "./boxes.ts";
@@ -166,7 +168,13 @@ export class Screen {
   #fail(error: unknown): void {
     this.#clear();
     const when = this.#view.at ? `This is as of ${formatAbsolute(new Date(this.#view.at))}.` : "";
-    showRefusal([sentence(error), when], () => void this.#load());
+    const isMissing = error instanceof ApiError && error.status === 404;
+    showRefusal({
+      title: titleOf(error),
+      sentences: [sentence(error), when],
+      again: () => void this.#load(),
+      others: isMissing ? () => this.#go({ node: "", column: "", at: "", selected: "", toggled: [] }) : undefined,
+    });
   }
 
   #clear(): void {

@@ -24,11 +24,26 @@ function card(dataset: Dataset, click: () => void) {
   return h("button", { type: "button", class: kind, title: `${over} ${name}`, click }, icon(kind), names);
 }
 
-/** Why there is nothing to see, in sentences, and a way to try again. */
-export function showRefusal(sentences: string[], again: () => void) {
-  const trouble = sentences.filter(Boolean).map((sentence) => h("p", { class: "failure" }, sentence));
-  const button = h("button", { type: "button", class: "button primary", click: again }, "Try again");
-  byId("canvas", HTMLElement).replaceChildren(h("div", { class: "start", role: "alert" }, ...trouble, button));
+interface Refusal {
+  readonly title: string;
+  readonly sentences: readonly string[];
+  readonly again: () => void;
+  /** Leads to what there is; where it isn't given, there is nothing else. */
+  readonly others?: (() => void) | undefined;
+}
+
+/** Why there is nothing to see, as all pages say it, and where to go from there. */
+export function showRefusal({ title, sentences, again, others }: Refusal) {
+  const trouble = sentences.filter(Boolean).map((sentence) => h("p", {}, sentence));
+  const buttons = [
+    h("button", { type: "button", class: "button", click: again }, "Try again"),
+    ...(others
+      ? [h("button", { type: "button", class: "button", click: others }, "Tables and views that have one")]
+      : []),
+  ];
+  const row = h("div", { class: "row" }, ...buttons);
+  const notice = h("div", { class: "notice trouble", role: "alert" }, h("strong", {}, title), ...trouble, row);
+  byId("canvas", HTMLElement).replaceChildren(h("div", { class: "start" }, h("div", { class: "card" }, notice)));
 }
 
 function nothingYet() {

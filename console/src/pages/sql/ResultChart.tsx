@@ -1,5 +1,6 @@
-import { useMemo, useState } from "react";
+import { useMemo } from "react";
 import { formatCell, measure, type QueryResult, type ResultColumn } from "../../api/rows.ts";
+import { useAddressText } from "../../parts/addressText.ts";
 import { Plot, type Point } from "../../charts/Plot.tsx";
 
 const MOST_POINTS = 5000;
@@ -7,8 +8,8 @@ const MOST_POINTS = 5000;
 /** A column of numbers against another one; the reader chooses which. */
 export function ResultChart({ result }: { result: QueryResult }) {
   const numbers = result.columns.filter(({ isNumber }) => isNumber);
-  const [along, setAlong] = useState(result.columns[0]?.name ?? "");
-  const [value, setValue] = useState((numbers.find(({ name }) => name !== along) ?? numbers[0])?.name ?? "");
+  const [along, setAlong] = useAddressText("along", result.columns[0]?.name);
+  const [value, setValue] = useAddressText("value", (numbers.find(({ name }) => name !== along) ?? numbers[0])?.name);
   const x = result.columns.find(({ name }) => name === along) ?? result.columns[0];
   const y = numbers.find(({ name }) => name === value) ?? numbers[0];
   const points = useMemo(() => (x && y ? pointsOf(result, x, y) : []), [result, x, y]);

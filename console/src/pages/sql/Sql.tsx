@@ -3,6 +3,7 @@ import { useNavigate, useSearch } from "@tanstack/react-router";
 import { Download, Play, Save, Square, Trash2 } from "lucide-react";
 import { useCallback, useEffect, useRef, useState } from "react";
 import { type QueryResult, runQuery, writeCsv } from "../../api/rows.ts";
+import { useAddressText } from "../../parts/addressText.ts";
 import { Copy } from "../../parts/Copy.tsx";
 import { formatCount, formatDuration, plural } from "../../parts/format.ts";
 import { Empty, Trouble, Waiting } from "../../parts/Notice.tsx";
@@ -14,7 +15,7 @@ import { ResultChart } from "./ResultChart.tsx";
 import { forgetQuery, saveQuery, useSavedQueries } from "./saved.ts";
 import { useSchema } from "./schema.ts";
 
-const LIMITS = [1000, 10_000, 100_000];
+const LIMITS = [1000, 10_000, 100_000] as const;
 
 type Outcome =
   | { readonly state: "idle" }
@@ -27,14 +28,21 @@ export function Sql() {
   const { q = "" } = useSearch({ from: "/w/$warehouse/sql" });
   const navigate = useNavigate();
   const [text, setText] = useState(q);
-  const [limit, setLimit] = useState(LIMITS[0] ?? 1000);
-  const [isChart, setChart] = useState(false);
+  const [limitText, setLimit] = useAddressText("limit", String(LIMITS[0]));
+  const limit = LIMITS.find((one) => String(one) === limitText) ?? LIMITS[0];
+  const [show, setShow] = useAddressText("show");
+  const isChart = show === "chart";
   const [outcome, run, cancel] = useRun(warehouse);
   const schema = useSchema(warehouse, text);
   useEffect(() => setText(q), [q]);
   const start = (isExplain: boolean) => {
     if (!text.trim()) return;
-    void navigate({ to: "/w/$warehouse/sql", params: { warehouse }, search: { q: text }, replace: true });
+    void navigate({
+      to: "/w/$warehouse/sql",
+      params: { warehouse },
+      search: (before) => ({ ...before, q: text }),
+      replace: true,
+    });
     void run(text, limit, isExplain);
   };
   const isRunning = outcome.state === "running";
@@ -58,7 +66,7 @@ export function Sql() {
           </button>
           <label className="row tight">
             <span className="quiet small">at most</span>
-            <select value={limit} onChange={({ target }) => setLimit(Number(target.value))}>
+            <select value={limit} onChange={({ target }) => setLimit(target.value)}>
               {LIMITS.map((one) => (
                 <option key={one} value={one}>
                   {formatCount(one)} rows
@@ -71,7 +79,7 @@ export function Sql() {
           <Copy text={location.href} what="a link to this query, as it was last run" />
         </div>
         <Editor text={text} schema={schema} change={setText} run={() => start(false)} />
-        <ResultBar outcome={outcome} isChart={isChart} setChart={setChart} />
+        <ResultBar outcome={outcome} isChart={isChart} setChart={(isOn) => setShow(isOn ? "chart" : "")} />
         <div className="result">
           <Result outcome={outcome} isChart={isChart} />
         </div>

@@ -194,6 +194,7 @@ function Changes({
       ) : (
         <LongTable
           name="Rows that changed"
+          isGrid
           rows={numbered}
           keyOf={({ place }) => String(place)}
           columns={[
@@ -281,10 +282,10 @@ function Programs({
           The server keeps no list of who follows: a reader keeps its own place, in a file or in Kafka, and gets each
           change once.
         </p>
-        <Code text={write(asked)} what="the command" isWrapped />
-        <Code text={`curl '${url}'`} what="the request" isWrapped />
-        <Code text={write({ ...follow, sink: "https://hooks.example.com/rows" })} what="to a webhook" isWrapped />
-        <Code text={write({ follow: true, sink: "kafka://broker:9092/rows" })} what="to Kafka" isWrapped />
+        <Code text={write(asked)} what="the command" />
+        <Code text={`curl '${url}'`} what="the request" />
+        <Code text={write({ ...follow, sink: "https://hooks.example.com/rows" })} what="to a webhook" />
+        <Code text={write({ follow: true, sink: "kafka://broker:9092/rows" })} what="to Kafka" />
       </div>
     </Card>
   );

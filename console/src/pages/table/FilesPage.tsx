@@ -192,7 +192,7 @@ function FileTable({ files }: { files: readonly PlannedFile[] }) {
   if (largest.length === 0) return <Empty title="No data files" />;
   return (
     <>
-      <div className="scroll tall" tabIndex={0} role="group" aria-label="Data files">
+      <div className="scroll tall cards" tabIndex={0} role="group" aria-label="Data files">
         <table>
           <thead>
             <tr>
@@ -215,9 +215,15 @@ function FileTable({ files }: { files: readonly PlannedFile[] }) {
                     <Copy text={file["file-path"]} what="the path" />
                   </span>
                 </td>
-                <td>{file.partition.map((value) => (value === null ? "NULL" : String(value))).join(", ")}</td>
-                <td className="number">{formatCount(file["record-count"])}</td>
-                <td className="number">{formatBytes(file["file-size-in-bytes"])}</td>
+                <td data-name="Partition">
+                  {file.partition.map((value) => (value === null ? "NULL" : String(value))).join(", ")}
+                </td>
+                <td className="number" data-name="Rows">
+                  {formatCount(file["record-count"])}
+                </td>
+                <td className="number" data-name="Size">
+                  {formatBytes(file["file-size-in-bytes"])}
+                </td>
               </tr>
             ))}
           </tbody>

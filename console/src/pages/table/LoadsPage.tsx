@@ -1,7 +1,7 @@
 // The files that `duckicelake watch` has loaded into a table, or could not load, and where bad rows are.
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { useState } from "react";
 import { findQuery, type LoadedFile, loadedFilesQuery } from "../../api/queries.ts";
+import { useAddressText } from "../../parts/addressText.ts";
 import { Card } from "../../parts/Card.tsx";
 import { commandName, writeCommand } from "../../parts/command.ts";
 import { Code } from "../../parts/Copy.tsx";
@@ -23,7 +23,8 @@ type State = (typeof STATES)[number][0];
 const COLOURS: Readonly<Record<string, string>> = { loaded: "good", loading: "accent", failed: "bad" };
 
 export function LoadsPage({ warehouse, table }: TablePageProps) {
-  const [state, setState] = useState<State>("");
+  const [text, setState] = useAddressText("state");
+  const state: State = STATES.find(([one]) => one === text)?.[0] ?? "";
   const query = useInfiniteQuery(loadedFilesQuery(warehouse, table, state));
   const name = commandName([...table.namespace, table.name]);
   return (
@@ -60,8 +61,8 @@ export function LoadsPage({ warehouse, table }: TablePageProps) {
       <BadRows warehouse={warehouse} table={table} />
       <Card title="Load more">
         <div className="inside stack tight">
-          <Code text={writeCommand("load", warehouse, ["FILES"], { table: name })} what="load files once" isWrapped />
-          <Code text={writeCommand("watch", warehouse, ["FOLDER"], { table: name })} what="watch a folder" isWrapped />
+          <Code text={writeCommand("load", warehouse, ["FILES"], { table: name })} what="load files once" />
+          <Code text={writeCommand("watch", warehouse, ["FOLDER"], { table: name })} what="watch a folder" />
         </div>
       </Card>
     </>

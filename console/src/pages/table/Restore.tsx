@@ -1,11 +1,12 @@
 // An earlier state of a table made the newest one, with a picture of the rows that stay, come back and go.
 import { useState } from "react";
 import type { Snapshot } from "../../api/iceberg.ts";
-import { ActDialog, DryRun, FieldTrouble } from "../../parts/Act.tsx";
+import { ActDialog, DryRun } from "../../parts/Act.tsx";
 import { formatCount, plural } from "../../parts/format.ts";
 import { commandOf, historyOf } from "../acts/relation.ts";
 import { relationOf, requestBelow, type TableActProps } from "./relation.ts";
 import { newestFirst, StateField } from "./StateField.tsx";
+import { FieldTrouble } from "../../parts/refusal.tsx";
 
 interface Restored {
   readonly "files-added": number;

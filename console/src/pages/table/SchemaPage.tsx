@@ -1,7 +1,7 @@
 // Columns with their types, comments and marks; how the table is divided and sorted.
 import { KeyRound, Layers, SortAsc } from "lucide-react";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useMemo, useRef, useState } from "react";
+import { useMemo, useRef } from "react";
 import {
   currentSchema,
   type Field,
@@ -12,6 +12,7 @@ import {
   type SortField,
   type TableMetadata,
 } from "../../api/iceberg.ts";
+import { useAddressPart } from "../../parts/addressText.ts";
 import { Card } from "../../parts/Card.tsx";
 import { plural } from "../../parts/format.ts";
 import { Empty } from "../../parts/Notice.tsx";
@@ -28,7 +29,7 @@ export function SchemaPage(table: TablePageProps) {
   const spec = metadata["partition-specs"].find((one) => one["spec-id"] === metadata["default-spec-id"]);
   const order = metadata["sort-orders"].find((one) => one["order-id"] === metadata["default-sort-order-id"]);
   const marks = useMemo(() => marksOf(schema, spec?.fields ?? [], order?.fields ?? []), [schema, spec, order]);
-  const [part, setPart] = useState("");
+  const [part, setPart] = useAddressPart();
   return (
     <>
       <Card
@@ -111,7 +112,13 @@ export function FieldTable({ schema, marks, part = "" }: { schema: Schema; marks
   const above = items[0]?.start ?? 0;
   const below = rows.getTotalSize() - (items.at(-1)?.end ?? 0);
   return (
-    <div className={isWhole ? "scroll" : "scroll tall"} ref={scroll} tabIndex={0} role="group" aria-label="Columns">
+    <div
+      className={isWhole ? "scroll cards" : "scroll tall cards"}
+      ref={scroll}
+      tabIndex={0}
+      role="group"
+      aria-label="Columns"
+    >
       <table>
         <thead>
           <tr>
@@ -123,8 +130,15 @@ export function FieldTable({ schema, marks, part = "" }: { schema: Schema; marks
         </thead>
         <tbody>
           {!isWhole && above > 0 ? <Spacer height={above} /> : null}
-          {shown.map(({ field, depth }) => (
-            <FieldRow key={field.id} field={field} depth={depth} mark={marks?.get(field.id)} />
+          {shown.map(({ field, depth }, place) => (
+            <FieldRow
+              key={field.id}
+              field={field}
+              depth={depth}
+              mark={marks?.get(field.id)}
+              index={isWhole ? place : items[place]?.index}
+              measure={isWhole ? undefined : rows.measureElement}
+            />
           ))}
           {!isWhole && below > 0 ? <Spacer height={below} /> : null}
         </tbody>
@@ -141,10 +155,17 @@ function Spacer({ height }: { height: number }) {
   );
 }
 
-function FieldRow({ field, depth, mark }: Line & { mark: Mark | undefined }) {
+interface FieldRowProps extends Line {
+  readonly mark: Mark | undefined;
+  readonly index: number | undefined;
+  /** Where only the rows that are seen are drawn. */
+  readonly measure: ((row: Element | null) => void) | undefined;
+}
+
+function FieldRow({ field, depth, mark, index, measure }: FieldRowProps) {
   const standard = field["write-default"] ?? field["initial-default"];
   return (
-    <tr>
+    <tr data-index={index} ref={measure}>
       <td className="mono" style={depth > 0 ? { paddingLeft: 16 + depth * 20 } : undefined}>
         <span className="row tight">
           <span className={depth > 0 ? "quiet breaks" : "breaks"}>{field.name}</span>

@@ -9,6 +9,7 @@ import type { Answer } from "../../api/client.ts";
 import type { Snapshot, TableMetadata } from "../../api/iceberg.ts";
 import { comparisonQuery, snapshotsQuery } from "../../api/queries.ts";
 import { Plot } from "../../charts/Plot.tsx";
+import { useAddressText } from "../../parts/addressText.ts";
 import { Card } from "../../parts/Card.tsx";
 import { Copy } from "../../parts/Copy.tsx";
 import { formatAbsolute, formatBytes, formatCount, formatKind, formatShort, plural } from "../../parts/format.ts";
@@ -47,7 +48,7 @@ export function SnapshotsPage({ warehouse, table, metadata }: TablePageProps) {
     void navigate({
       to: "/w/$warehouse/tables/$table",
       params: { warehouse, table: joinIdentifier(table) },
-      search: { page: "snapshots", ...chosen },
+      search: (before) => ({ ...before, page: "snapshots", ...chosen }),
       replace: true,
     });
   return (
@@ -98,19 +99,19 @@ const DRAWN = 500;
 
 /** What the table held after each snapshot, as their summaries say. */
 function Growth({ snapshots }: { snapshots: readonly Snapshot[] }) {
-  const [key, setKey] = useState<(typeof SIDES)[number]["key"]>("total-records");
+  const [text, setKey] = useAddressText("grows", SIDES[0].key);
+  const { key, name } = SIDES.find((one) => one.key === text) ?? SIDES[0];
   const points = snapshots.slice(0, DRAWN).flatMap((one) => {
     const value = Number(one.summary?.[key] ?? Number.NaN);
     const at = one["timestamp-ms"];
     return Number.isNaN(value) ? [] : [{ label: formatAbsolute(new Date(at)), at, value }];
   });
   if (points.length < 2) return null;
-  const { name } = SIDES.find((one) => one.key === key) ?? SIDES[0];
   return (
     <Card
       title="Growth"
       aside={
-        <select aria-label="What grows" value={key} onChange={({ target }) => setKey(target.value as typeof key)}>
+        <select aria-label="What grows" value={key} onChange={({ target }) => setKey(target.value)}>
           {SIDES.map((side) => (
             <option key={side.key} value={side.key}>
               {side.name}
@@ -133,7 +134,7 @@ function References(of: TablePageProps) {
   if (all.length === 0) return null;
   return (
     <Card title="Branches and tags">
-      <div className="scroll">
+      <div className="scroll cards">
         <table>
           <thead>
             <tr>
@@ -161,10 +162,14 @@ function References(of: TablePageProps) {
                     )}{" "}
                     {name}
                   </td>
-                  <td>{reference.type}</td>
-                  <td className="mono">{reference["snapshot-id"]}</td>
-                  <td>{time === undefined ? "" : <Time at={time} />}</td>
-                  <td className="quiet">{age === undefined ? "for ever" : `${Math.round(age / 86_400_000)} days`}</td>
+                  <td data-name="Kind">{reference.type}</td>
+                  <td className="mono" data-name="Snapshot">
+                    {reference["snapshot-id"]}
+                  </td>
+                  <td data-name="Of">{time === undefined ? "" : <Time at={time} />}</td>
+                  <td className="quiet" data-name="Kept">
+                    {age === undefined ? "for ever" : `${Math.round(age / 86_400_000)} days`}
+                  </td>
                   <td className="number">
                     <ReferenceActs {...of} name={name} isBranch={reference.type === "branch"} />
                   </td>

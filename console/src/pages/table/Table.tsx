@@ -8,7 +8,7 @@ import type { TableMetadata } from "../../api/iceberg.ts";
 import { statisticsQuery, tableQuery } from "../../api/queries.ts";
 import { Figure, Head } from "../../parts/Card.tsx";
 import { formatBytes, formatCount, formatShort } from "../../parts/format.ts";
-import { crumbsOf, MaybeDropped } from "../../parts/links.tsx";
+import { crumbsOf } from "../../parts/links.tsx";
 import { loadPart } from "../../parts/loadPart.ts";
 import { Loaded, Waiting } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
@@ -81,7 +81,7 @@ export function Table() {
         <LineageLink warehouse={warehouse} of={table} />
         {query.data ? <TableActs warehouse={warehouse} table={table} metadata={query.data} /> : null}
       </Head>
-      <Loaded query={query} missing={<MaybeDropped warehouse={warehouse} />}>
+      <Loaded query={query}>
         {(metadata) => (
           <>
             <Figures warehouse={warehouse} table={table} metadata={metadata} />

@@ -2,7 +2,7 @@
 import { useNavigate } from "@tanstack/react-router";
 import { type ComponentType, useState } from "react";
 import { apiNamespace, joinName, splitName } from "../../api/address.ts";
-import { ActDialog, DryRun, FieldTrouble } from "../../parts/Act.tsx";
+import { ActDialog, DryRun } from "../../parts/Act.tsx";
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { commandName } from "../../parts/command.ts";
 import { CheckField, TextField } from "../../parts/fields.tsx";
@@ -18,6 +18,7 @@ import { relationOf, requestBelow, type TableActProps } from "./relation.ts";
 import { Restore } from "./Restore.tsx";
 import { StateField } from "./StateField.tsx";
 import type { TablePageProps } from "./Table.tsx";
+import { FieldTrouble } from "../../parts/refusal.tsx";
 
 const described = ({ metadata, close, ...table }: TableActProps) => ({
   of: relationOf({ metadata, ...table }),
@@ -165,9 +166,10 @@ function Clone({ close, ...table }: TableActProps) {
         value={text}
         change={setText}
         isMono
+        at="name"
         isFirst
+        isRequired
       />
-      <FieldTrouble at="name" />
       <StateField name="State" metadata={table.metadata} value={at} choose={setAt} isNowOffered />
       <FieldTrouble at="at" />
       <CheckField

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { quoteSql } from "../../api/address.ts";
 import { LargeInteger } from "../../api/client.ts";
 import { runQuery } from "../../api/rows.ts";
-import { ActDialog, FieldTrouble } from "../../parts/Act.tsx";
+import { ActDialog } from "../../parts/Act.tsx";
 import { Card } from "../../parts/Card.tsx";
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { TextField } from "../../parts/fields.tsx";
@@ -90,15 +90,16 @@ export function AddConstraint({ close, ...table }: TableActProps) {
         The condition must be TRUE for every row, NULL isn&rsquo;t. Files that are there are judged by their statistics;
         what these don&rsquo;t prove is unverified until it is checked.
       </p>
-      <TextField name="Name" value={name} change={setName} isFirst />
+      <TextField name="Name" value={name} change={setName} at="name" isFirst isRequired />
       <TextField
         name="Condition"
         hint="As amount > 0, or state IN ('open', 'paid') OR state IS NULL"
         value={condition}
         change={setCondition}
+        at="condition"
         isMono
+        isRequired
       />
-      <FieldTrouble at="condition" />
       <ChangeList of={isReady ? [{ name: `constraint ${name}`, before, after: condition }] : []} />
     </ActDialog>
   );

@@ -2,7 +2,7 @@
 import { useState } from "react";
 import { buildSchema, type ColumnNode, findTroubles, nodesOf, rebaseNodes, writeClauses } from "../../api/columns.ts";
 import { currentSchema, type Field, fieldsWithin, type TableMetadata } from "../../api/iceberg.ts";
-import { ActDialog, FieldTrouble } from "../../parts/Act.tsx";
+import { ActDialog } from "../../parts/Act.tsx";
 import {
   ArrangementEditor,
   type Arranged,
@@ -15,6 +15,7 @@ import { ChangeList } from "../../parts/ChangeList.tsx";
 import { ColumnEditor } from "../../parts/ColumnEditor.tsx";
 import { commandOf, historyOf } from "../acts/relation.ts";
 import { commitOf, relationOf, type TableActProps } from "./relation.ts";
+import { FieldTrouble } from "../../parts/refusal.tsx";
 
 export function EditColumns({ close, ...table }: TableActProps) {
   const of = relationOf(table);

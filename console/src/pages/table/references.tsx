@@ -2,12 +2,13 @@
 import { useState } from "react";
 import { LargeInteger } from "../../api/client.ts";
 import type { Reference, TableMetadata } from "../../api/iceberg.ts";
-import { ActDialog, FieldTrouble } from "../../parts/Act.tsx";
+import { ActDialog } from "../../parts/Act.tsx";
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { ChoiceField, SureField, TextField } from "../../parts/fields.tsx";
 import { commandOf, historyOf } from "../acts/relation.ts";
 import { commitOf, relationOf, type TableActProps } from "./relation.ts";
 import { StateField } from "./StateField.tsx";
+import { FieldTrouble } from "../../parts/refusal.tsx";
 
 const KINDS = [
   ["tag", "tag"],
@@ -44,11 +45,10 @@ export function MakeReference({ close, ...table }: TableActProps) {
     >
       <p>A tag keeps a snapshot from expiry, under a name. A branch can also be written to.</p>
       <div className="row">
-        <TextField name="Name" value={name} change={setName} isFirst />
+        <TextField name="Name" value={name} change={setName} at="name" isFirst isRequired />
         <ChoiceField name="Kind" value={type} options={KINDS} change={setType} />
       </div>
       {isTaken ? <p className="banner">There is a branch or tag of this name.</p> : null}
-      <FieldTrouble at="name" />
       <StateField name="Snapshot" metadata={table.metadata} value={id} choose={setId} isTimeOffered={false} />
       <ChangeList of={isReady ? [{ name: `${type} ${name}`, after: `snapshot ${id}` }] : []} />
     </ActDialog>

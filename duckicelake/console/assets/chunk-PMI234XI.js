@@ -1,1 +1,0 @@
-import{b as e,x as t}from"./chunk-7D3NAPEN.js";var d=e(t());function l({of:o}){return(0,d.jsx)("dl",{className:"inside facts",children:o.map(([a,c])=>(0,d.jsxs)("div",{className:"fact",children:[(0,d.jsx)("dt",{children:a}),(0,d.jsx)("dd",{children:c})]},a))})}export{l as a};

@@ -1,0 +1,1 @@
+import{b as e,x as t}from"./chunk-JQTCORRX.js";var d=e(t());function l({of:o}){return(0,d.jsx)("dl",{className:"inside facts",children:o.map(([a,c])=>(0,d.jsxs)("div",{className:"fact",children:[(0,d.jsx)("dt",{children:a}),(0,d.jsx)("dd",{children:c})]},a))})}export{l as a};
