@@ -54,7 +54,7 @@ export const TABLE_PAGES = [
 export type TablePage = (typeof TABLE_PAGES)[number];
 
 /** What an address says of one of these pages. */
-const TABLE_TEXTS = ["from", "to", "where", "find", "state", "grows"] as const;
+const TABLE_TEXTS = ["from", "to", "where", "find", "state", "grows", "key"] as const;
 
 const table = createRoute({
   getParentRoute: () => warehouse,

@@ -136,7 +136,7 @@ def test_route_is_found_described_and_tried(lake: ShownLake, window: Visit) -> N
     page.get_by_role("link", name="GET /v1/namespaces/{namespace}/tables", exact=True).click()
     tried = page.get_by_role("region", name="Try it")
     expect(tried.get_by_role("button", name="Ask")).to_be_disabled()
-    tried.get_by_label("namespace (required)").fill("sales")
+    tried.get_by_label("namespace", exact=True).fill("sales")
     tried.get_by_role("button", name="Ask").click()
     expect(tried.get_by_label("the answer", exact=True)).to_contain_text('"name": "orders"')
     page.get_by_label("Part of a route").fill("transactions/commit")

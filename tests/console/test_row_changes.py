@@ -1,6 +1,7 @@
 """What happened to a table's rows, and which files were loaded into it, as a page shows both."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,25 @@ def test_followed_changes_come_by_themselves(lake: ShownLake, followed: str, win
     lake.ask("POST", ROWS, [{"id": 77, "city": "Faro"}])
     expect(page.get_by_text("Faro")).to_be_visible(timeout=30_000)
     expect(rows).to_have_count(shown + 1)
+
+
+def test_columns_that_identify_a_row_are_asked_for(followed: str, window: Visit) -> None:
+    """By the page and by its commands, and kept in the address."""
+    page = window.page
+    page.goto(f"{followed}?page=changes&from=beginning")
+    field = page.get_by_label("A row is the same by")
+    field.fill("id")
+    with page.expect_request(lambda request: "key=id" in request.url):
+        field.press("Enter")
+    expect(page).to_have_url(re.compile("from=beginning&key=id"))
+    expect(page.get_by_label("the command", exact=True)).to_contain_text("--key id")
+    expect(page.get_by_label("the request", exact=True)).to_contain_text("key=id")
+    page.reload()
+    expect(field).to_have_value("id")
+    field.fill("nothing")
+    field.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("no column 'nothing'")
+    window.complaints.clear()
 
 
 def test_changes_that_have_no_beginning_say_so(followed: str, window: Visit) -> None:

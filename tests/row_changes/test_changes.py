@@ -37,6 +37,38 @@ def test_inlined_rows_files_deletes_and_updates(changes: Changes) -> None:
     assert ordinals == sorted(ordinals)
 
 
+UPSERT = ("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (1, 'new')")
+MERGE = """MERGE INTO t USING (SELECT 1 AS id, 'new' AS name) AS given USING (id)
+WHEN MATCHED THEN UPDATE SET name = given.name WHEN NOT MATCHED THEN INSERT VALUES (given.id, given.name)"""
+PAIR = ["UPDATE_BEFORE", "UPDATE_AFTER"]
+APART = ["DELETE", "INSERT"]
+
+
+@pytest.mark.parametrize(
+    ("statements", "key", "expected"),
+    [
+        (("BEGIN", *UPSERT, "COMMIT"), None, APART),
+        (("BEGIN", *UPSERT, "COMMIT"), "id", PAIR),
+        (UPSERT, "id", APART),
+        ((MERGE,), None, PAIR),
+    ],
+    ids=["one transaction", "one transaction, by a key", "two transactions", "merge"],
+)
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_upsert_of_duckdb_is_an_update_where_one_transaction_and_a_key_say_so(
+    changes: Changes, statements: tuple[str, ...], key: str | None, expected: list[str], format_version: int
+) -> None:
+    """A delete and an insert give the row a new id, which a MERGE keeps."""
+    changes.duck.execute(CREATE)
+    if format_version == 3:
+        upgrade(changes)
+    changes.duck.execute("INSERT INTO t SELECT i, 'n' || i FROM range(3) r(i)")
+    for statement in statements:
+        changes.duck.execute(statement).fetchall()
+    rows = changes.check_replay(**({"key": key} if key else {}))
+    assert [row["_change_type"] for row in rows[3:]] == expected
+
+
 @pytest.mark.parametrize("format_version", [2, 3])
 def test_rows_that_one_transaction_writes_and_deletes_are_left_out(changes: Changes, format_version: int) -> None:
     """DuckLake lists them on both sides: a reader kept a row that was updated and then deleted."""

@@ -25,6 +25,8 @@ export interface ChangesPage {
 export interface ChangesAsked {
   readonly from?: string | undefined;
   readonly to?: string | undefined;
+  /** The columns that identify a row, divided by commas; else as the table has it. */
+  readonly key?: string | undefined;
   readonly limit: number;
 }
 
@@ -33,13 +35,13 @@ const OWN = new Set(["_change_type", "_change_ordinal", "_commit_snapshot_id", "
 export async function readChanges(
   warehouse: string,
   { namespace, name }: Identifier,
-  { from, to, limit }: ChangesAsked,
+  { from, to, key, limit }: ChangesAsked,
   signal?: AbortSignal,
 ): Promise<ChangesPage> {
   const answer = await send("get", "/v1/namespaces/{namespace}/tables/{table}/changes", {
     warehouse,
     path: { namespace: apiNamespace(namespace), table: name },
-    query: { limit, ...(from ? { from } : {}), ...(to ? { to } : {}) },
+    query: { limit, ...(from ? { from } : {}), ...(to ? { to } : {}), ...(key ? { key } : {}) },
     headers: { Accept: "application/x-ndjson" },
     ...(signal ? { signal } : {}),
   });

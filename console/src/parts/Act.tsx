@@ -1,12 +1,13 @@
 // An act, before it is done: what it will do, what it takes, and how to do the same by command and by HTTP.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, type ReactNode, useEffect, useRef, useState } from "react";
-import { type Identifier, quoteShell } from "../api/address.ts";
-import { ApiError, createKey, post, put, remove, urlOf, writeJson } from "../api/client.ts";
+import type { Identifier } from "../api/address.ts";
+import { ApiError, createKey, post, put, remove, writeJson } from "../api/client.ts";
 import type { paths } from "../api/openapi";
 import { announceChange, renewQueries } from "../api/pages.ts";
 import { newestChangesQuery } from "../api/queries.ts";
 import { currentToken } from "../api/session.ts";
+import { TOKEN, writeCurl } from "./command.ts";
 import { Code } from "./Copy.tsx";
 import { Dialog } from "./Dialog.tsx";
 import { type HistoryEntry, HistoryList } from "./HistoryList.tsx";
@@ -33,16 +34,6 @@ export function sendRequest({ method, path, warehouse, values, query, body }: Re
   };
   if (method === "PUT") return put(path as never, asked as never);
   return method === "POST" ? post(path as never, asked as never) : remove(path as never, asked as never);
-}
-
-const TOKEN = "DUCKICELAKE_CLIENT_TOKEN";
-
-/** The request as curl sends it. */
-function writeCurl({ method, path, warehouse, values, query, body }: Request): string {
-  const url = quoteShell(urlOf(path, { warehouse, path: values, query }));
-  const login = currentToken() === null ? "" : ` -H "Authorization: Bearer $${TOKEN}"`;
-  const verb = method === "POST" && body !== undefined ? "" : ` -X ${method}`;
-  return `curl${verb} ${url}${login}${body === undefined ? "" : ` --json ${quoteShell(writeJson(body))}`}`;
 }
 
 /** Whose history says who was faster. */

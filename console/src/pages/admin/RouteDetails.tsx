@@ -1,11 +1,11 @@
 // A route: its parameters, bodies and answers; and what it answers here, if it changes nothing.
 import { useMutation } from "@tanstack/react-query";
 import { type FormEvent, type ReactNode, useState } from "react";
-import { quoteShell } from "../../api/address.ts";
-import { send, urlOf } from "../../api/client.ts";
+import { send } from "../../api/client.ts";
+import type { paths } from "../../api/openapi";
 import type { ApiDescription, Operation, Parameter, Schema } from "../../api/operation.ts";
-import { currentToken } from "../../api/session.ts";
 import { Card } from "../../parts/Card.tsx";
+import { writeCurl } from "../../parts/command.ts";
 import { Code } from "../../parts/Copy.tsx";
 import { TextField } from "../../parts/fields.tsx";
 import { formatBytes } from "../../parts/format.ts";
@@ -207,7 +207,6 @@ function Try({ route: { path, operation } }: { route: Route }) {
     event.preventDefault();
     if (isReady && !request.isPending) request.mutate();
   };
-  const login = currentToken() === null ? "" : ' -H "Authorization: Bearer $DUCKICELAKE_CLIENT_TOKEN"';
   const tried = request.data;
   return (
     <Card title="Try it">
@@ -215,14 +214,18 @@ function Try({ route: { path, operation } }: { route: Route }) {
         {fields.map(({ name, required, description }) => (
           <TextField
             key={name}
-            name={required ? `${name} (required)` : name}
+            name={name}
+            isRequired={required ?? false}
             hint={description}
             value={values[name] ?? ""}
             change={(value) => setValues({ ...values, [name]: value })}
             isMono
           />
         ))}
-        <Code text={`curl ${quoteShell(urlOf(path, { ...asked, query }))}${login}`} what="the request" />
+        <Code
+          text={writeCurl({ method: "GET", path: path as keyof paths, warehouse, values: asked.path, query })}
+          what="the request"
+        />
         <p className="row">
           <button className="button primary" disabled={!isReady || request.isPending}>
             {request.isPending ? "Asking…" : "Ask"}

@@ -2,13 +2,14 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { Download, Radio } from "lucide-react";
-import { useEffect, useRef, useState } from "react";
-import { joinIdentifier } from "../../api/address.ts";
-import { urlOf } from "../../api/client.ts";
+import { useEffect, useId, useRef, useState } from "react";
+import { apiNamespace, joinIdentifier } from "../../api/address.ts";
+import { currentSchema } from "../../api/iceberg.ts";
 import { snapshotsQuery } from "../../api/queries.ts";
 import { type ChangesPage as Found, readChanges, type Row, type RowChange, writeLines } from "../../api/rowChanges.ts";
+import { useAddressText } from "../../parts/addressText.ts";
 import { Card } from "../../parts/Card.tsx";
-import { commandName, writeCommand } from "../../parts/command.ts";
+import { commandName, writeCommand, writeCurl } from "../../parts/command.ts";
 import { Code } from "../../parts/Copy.tsx";
 import { formatAbsolute, plural } from "../../parts/format.ts";
 import { LongTable } from "../../parts/LongTable.tsx";
@@ -22,7 +23,7 @@ const BEGINNING = "beginning";
 /** Whose changes are shown at first: an upsert makes two. */
 const FIRST_SNAPSHOTS = 10;
 
-export function ChangesPage({ warehouse, table }: TablePageProps) {
+export function ChangesPage({ warehouse, table, metadata }: TablePageProps) {
   const search = useSearch({ from: "/w/$warehouse/tables/$table" });
   const navigate = useNavigate();
   const listed = useInfiniteQuery(snapshotsQuery(warehouse, table));
@@ -38,10 +39,10 @@ export function ChangesPage({ warehouse, table }: TablePageProps) {
     void navigate({
       to: "/w/$warehouse/tables/$table",
       params: { warehouse, table: joinIdentifier(table) },
-      search: { page: "changes", from: after, ...(to ? { to } : {}) },
+      search: ({ key }) => ({ page: "changes", from: after, ...(to ? { to } : {}), ...(key ? { key } : {}) }),
     });
   };
-  const asked = { from: from === BEGINNING ? undefined : from, to: search.to };
+  const asked: Asked = { from: from === BEGINNING ? undefined : from, to: search.to, key: search.key };
   const named = snapshots.map((one) => ({
     id: String(one["snapshot-id"]),
     text: `${formatAbsolute(new Date(one["timestamp-ms"]))} · ${one.summary?.["operation"] ?? "snapshot"}`,
@@ -56,7 +57,7 @@ export function ChangesPage({ warehouse, table }: TablePageProps) {
   return (
     <>
       <Card title="Which changes">
-        <div className="inside row">
+        <div className="inside row top">
           <SnapshotField
             name="After"
             value={from}
@@ -71,11 +72,19 @@ export function ChangesPage({ warehouse, table }: TablePageProps) {
             other={["", "the newest snapshot"]}
             choose={(value) => choose({ to: value || undefined })}
           />
+          <KeyField metadata={metadata} />
         </div>
       </Card>
       <Loaded query={changes} lines={10}>
         {(page) => (
-          <Changes key={page.position + from} warehouse={warehouse} table={table} first={page} isOpen={!search.to} />
+          <Changes
+            key={page.position + from}
+            warehouse={warehouse}
+            table={table}
+            first={page}
+            to={search.to}
+            rowKey={search.key}
+          />
         )}
       </Loaded>
       <Programs warehouse={warehouse} levels={[...table.namespace, table.name]} asked={asked} table={table} />
@@ -113,8 +122,52 @@ function SnapshotField({
   );
 }
 
-/** Pages of changes, one behind the other. isOpen: up to the newest snapshot, so that others may follow. */
-function useChanges({ warehouse, table }: Pick<TablePageProps, "warehouse" | "table">, first: Found) {
+interface Asked {
+  readonly from?: string | undefined;
+  readonly to?: string | undefined;
+  readonly key?: string | undefined;
+}
+
+/** By which columns rows are the same. So a client's delete and insert of one transaction are an update. */
+function KeyField({ metadata }: Pick<TablePageProps, "metadata">) {
+  const [key, setKey] = useAddressText("key");
+  const [typed, setTyped] = useState(key);
+  useEffect(() => setTyped(key), [key]);
+  const names = currentSchema(metadata).fields.map(({ name }) => name);
+  const id = useId();
+  return (
+    <label className="field grow">
+      <span>A row is the same by</span>
+      <input
+        className="mono"
+        list={id}
+        placeholder="as the table has it"
+        value={typed}
+        spellCheck={false}
+        onChange={({ target }) => setTyped(target.value)}
+        onKeyDown={({ key: pressed }) => {
+          if (pressed === "Enter") setKey(typed.trim());
+        }}
+        onBlur={() => setKey(typed.trim())}
+      />
+      <datalist id={id}>
+        {names.map((name) => (
+          <option key={name} value={name} />
+        ))}
+      </datalist>
+    </label>
+  );
+}
+
+interface ChangesProps extends Pick<TablePageProps, "warehouse" | "table"> {
+  readonly first: Found;
+  /** The last snapshot; undefined: the newest, so that others may follow. */
+  readonly to: string | undefined;
+  readonly rowKey: string | undefined;
+}
+
+/** Pages of changes, one behind the other. */
+function useChanges({ warehouse, table, first, to, rowKey }: ChangesProps) {
   const [found, setFound] = useState(first);
   const [error, setError] = useState<unknown>(null);
   const [isFollowing, setFollowing] = useState(false);
@@ -123,7 +176,12 @@ function useChanges({ warehouse, table }: Pick<TablePageProps, "warehouse" | "ta
   const go = async (signal?: AbortSignal) => {
     setAsking(true);
     try {
-      const next = await readChanges(warehouse, table, { from: shown.current.position, limit: ROWS_EACH }, signal);
+      const next = await readChanges(
+        warehouse,
+        table,
+        { from: shown.current.position, to, key: rowKey, limit: ROWS_EACH },
+        signal,
+      );
       const known = shown.current;
       shown.current = {
         ...next,
@@ -153,13 +211,9 @@ function useChanges({ warehouse, table }: Pick<TablePageProps, "warehouse" | "ta
   return { found, error, isFollowing, setFollowing, isAsking, go };
 }
 
-function Changes({
-  warehouse,
-  table,
-  first,
-  isOpen,
-}: Pick<TablePageProps, "warehouse" | "table"> & { first: Found; isOpen: boolean }) {
-  const { found, error, isFollowing, setFollowing, isAsking, go } = useChanges({ warehouse, table }, first);
+function Changes(props: ChangesProps) {
+  const { found, error, isFollowing, setFollowing, isAsking, go } = useChanges(props);
+  const isOpen = !props.to;
   const numbered = found.changes.map((change, place) => ({ ...change, place }));
   return (
     <Card
@@ -267,11 +321,16 @@ function Programs({
 }: {
   warehouse: string;
   levels: readonly string[];
-  asked: { from?: string | undefined; to?: string | undefined };
+  asked: Asked;
   table: TablePageProps["table"];
 }) {
-  const path = { namespace: table.namespace.join("\u001f"), table: table.name };
-  const url = urlOf("/v1/namespaces/{namespace}/tables/{table}/changes", { warehouse, path, query: asked });
+  const curl = writeCurl({
+    method: "GET",
+    path: "/v1/namespaces/{namespace}/tables/{table}/changes",
+    warehouse,
+    values: { namespace: apiNamespace(table.namespace), table: table.name },
+    query: { ...asked },
+  });
   const follow = { follow: true, state: "changes.json" };
   const write = (options: Parameters<typeof writeCommand>[3]) =>
     writeCommand("changes", warehouse, [commandName(levels)], options);
@@ -282,10 +341,10 @@ function Programs({
           The server keeps no list of who follows: a reader keeps its own place, in a file or in Kafka, and gets each
           change once.
         </p>
-        <Code text={write(asked)} what="the command" />
-        <Code text={`curl '${url}'`} what="the request" />
-        <Code text={write({ ...follow, sink: "https://hooks.example.com/rows" })} what="to a webhook" />
-        <Code text={write({ follow: true, sink: "kafka://broker:9092/rows" })} what="to Kafka" />
+        <Code text={write({ ...asked })} what="the command" />
+        <Code text={curl} what="the request" />
+        <Code text={write({ ...follow, key: asked.key, sink: "https://hooks.example.com/rows" })} what="to a webhook" />
+        <Code text={write({ follow: true, key: asked.key, sink: "kafka://broker:9092/rows" })} what="to Kafka" />
       </div>
     </Card>
   );
