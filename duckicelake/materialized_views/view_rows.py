@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from duckicelake.errors import CommitFailedError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
+from duckicelake.lake.ducklake.snapshots import try_session_lock
 from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("materialized_views", "views")
@@ -222,12 +223,8 @@ def skip_unchanged(cursor: Transaction, snapshots: int) -> None:
 def hold_lease(cursor: Transaction, table_id: int) -> Iterator[bool]:
     """Try to take the right to refresh a view for this session, without a transaction; yield whether it is taken."""
     parameters = {"key": _LEASE_KEY, "table_id": table_id % 2**31}
-    is_held = cursor.execute(_SQL.take_lease, parameters).fetchone() == (True,)
-    try:
+    with try_session_lock(cursor, _SQL.take_lease, _SQL.leave_lease, parameters) as is_held:
         yield is_held
-    finally:
-        if is_held:
-            cursor.execute(_SQL.leave_lease, parameters)
 
 
 def read_newest_snapshot(cursor: Transaction) -> tuple[int, datetime]:

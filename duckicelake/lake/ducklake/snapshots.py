@@ -104,6 +104,20 @@ def _hold_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: M
             cursor.connection.close()
 
 
+@contextmanager
+def try_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: Mapping[str, int]) -> Iterator[bool]:
+    """Hold a lock of the session if it is free, as `_hold_session_lock` does; yield whether it is held."""
+    is_held = cursor.execute(take, parameters).fetchone() == (True,)
+    try:
+        yield is_held
+    finally:
+        if is_held:
+            try:
+                cursor.execute(leave, parameters)
+            except psycopg.Error:
+                cursor.connection.close()
+
+
 @dataclass(frozen=True, slots=True)
 class DuckDBContention:
     """Whether a DuckDB client waits for this transaction's snapshot id, and whether one probably lost its own."""

@@ -14,7 +14,12 @@ from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import inlined_rows, native
 from duckicelake.lake.ducklake.data_files import build_data_file_rows
 from duckicelake.lake.ducklake.roles import act_as_owner
-from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, begin_snapshot, record_changes
+from duckicelake.lake.ducklake.snapshots import (
+    SnapshotAllocation,
+    begin_snapshot,
+    record_changes,
+    try_session_lock,
+)
 from duckicelake.lake.formats import INLINED_ALIAS
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, TableDefinition, find_children
 from duckicelake.lake.state import PackedStats
@@ -118,12 +123,8 @@ class FlushPlan:
 def hold_flush_lease(cursor: Cursor[Row], table_id: int) -> Iterator[bool]:
     """Try to take the lease to flush the table for this session, without a transaction; yield whether it is taken."""
     parameters = {"key": _LEASE_KEY, "table_id": table_id % 2**31}
-    held = cursor.execute(_SQL.keep_lease, parameters).fetchone() == (True,)
-    try:
-        yield held
-    finally:
-        if held:
-            cursor.execute(_SQL.leave_lease, parameters)
+    with try_session_lock(cursor, _SQL.keep_lease, _SQL.leave_lease, parameters) as is_held:
+        yield is_held
 
 
 def read_flush_source(cursor: Cursor[Row], table_id: int, folder: Path) -> FlushSource:

@@ -38,8 +38,10 @@ SELECT f.* FROM json_populate_recordset(
         json_build_object('table_id', %(table_id)s::bigint, 'path_is_relative', true, 'format', 'parquet')),
     %(files)s::json) f;
 
--- keep_lease: whether flushing the table is left to this session from now on
-SELECT pg_try_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s);
+-- keep_lease: whether flushing the table is left to this session from now on, until it is left idle for too long
+SELECT l.is_held
+FROM pg_try_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s) AS l (is_held),
+     set_config('idle_session_timeout', CASE WHEN l.is_held THEN current_setting('statement_timeout') ELSE '0' END, false);
 
 -- leave_lease: no more
-SELECT pg_advisory_unlock(%(key)s # {short_schema_key}, %(table_id)s);
+SELECT pg_advisory_unlock(%(key)s # {short_schema_key}, %(table_id)s), set_config('idle_session_timeout', '0', false);

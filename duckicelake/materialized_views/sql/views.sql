@@ -36,11 +36,13 @@ WHERE table_id = %(table_id)s;
 UPDATE duckicelake_materialized_view SET every_seconds = %(every_seconds)s, on_change = %(on_change)s
 WHERE table_id = %(table_id)s;
 
--- take_lease: whether this session may refresh a view
-SELECT pg_try_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s);
+-- take_lease: whether this session may refresh a view, until it is left idle for too long
+SELECT l.is_held
+FROM pg_try_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s) AS l (is_held),
+     set_config('idle_session_timeout', CASE WHEN l.is_held THEN current_setting('statement_timeout') ELSE '0' END, false);
 
 -- leave_lease: let another session refresh it
-SELECT pg_advisory_unlock(%(key)s # {short_schema_key}, %(table_id)s);
+SELECT pg_advisory_unlock(%(key)s # {short_schema_key}, %(table_id)s), set_config('idle_session_timeout', '0', false);
 
 -- newest: DuckLake's newest snapshot, and the time
 SELECT max(snapshot_id), now() FROM ducklake_snapshot;
