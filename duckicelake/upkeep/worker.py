@@ -36,6 +36,7 @@ from duckicelake.errors import (
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
 from duckicelake.maintenance.policy import MaintenancePolicy, parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.postgres.queries import Transaction
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.actions import list_kinds, load_action
 from duckicelake.upkeep.queue import ClaimedTask, State
@@ -52,6 +53,7 @@ _MAX_MESSAGE_CHARS: Final = 1000
 _CALLER: Final = Caller(Principal("duckicelake", ()), operation="upkeep")
 _MEMORY_SETTING: Final = "DUCKICELAKE_UPKEEP_MEMORY_BYTES"
 _FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_TAKEN: Final = "another worker has taken the task: this one was too slow to renew its lease"
 _PASSING: Final = (UnavailableError, ConflictError, TooManyRequestsError, CommitStateUnknownError, OSError)
 """What may be gone at the next attempt."""
 
@@ -113,8 +115,10 @@ class RunningTask:
         return self._quiet_until
 
     def run(self) -> TaskOutcome:
-        """Hold the table's lease, and do the task; raises what it raises."""
+        """Hold the table's lease, and do the task; raises what it raises. JobEndedError if the claim is lost by now."""
         self._begin_job()
+        with self._services.database.transaction() as cursor:
+            self._renew_claim(cursor)  # this process may have been frozen for longer than its lease
         thread = threading.Thread(target=self._renew_until_end, name="upkeep-heartbeat", daemon=True)
         thread.start()
         try:
@@ -172,11 +176,16 @@ class RunningTask:
             except Exception:  # noqa: BLE001, S112 - the next heartbeat may reach Postgres; else the leases end
                 continue
 
+    def _renew_claim(self, cursor: Transaction) -> int:
+        """Renew the claim, and return Postgres's time. JobEndedError if another worker has it."""
+        now_ms = queue.renew_claim(cursor, self._claimed.claim, LEASE_SECONDS, self._counts)
+        if now_ms is None:
+            raise JobEndedError(_TAKEN)
+        return now_ms
+
     def _renew(self) -> None:
         with self._services.database.transaction() as cursor:
-            now_ms = queue.renew_claim(cursor, self._claimed.claim, LEASE_SECONDS, self._counts)
-        if now_ms is None:
-            raise JobEndedError("another worker has taken the task: this one was too slow to renew its lease")
+            now_ms = self._renew_claim(cursor)
         jobs.renew_job(
             self._services,
             *self._name,
@@ -214,7 +223,7 @@ class Worker:
             return False
         end = self._do(replace(services, caller=_CALLER), claimed, names)
         with services.database.transaction() as cursor:
-            queue.finish_task(
+            is_ours = queue.finish_task(
                 cursor,
                 claim,
                 end.state,
@@ -223,6 +232,8 @@ class Worker:
                 until_ms=end.until_ms,
                 is_attempt=end.is_attempt,
             )
+        came = f"{end.state}" + (f", {end.message}" if end.message else "")
+        self._log(f"{claimed.kind} {names[1] if names else claimed.table_id}: {came if is_ours else _TAKEN}")
         return True
 
     def _do(self, services: Services, claimed: ClaimedTask, names: tuple[str, str] | None) -> TaskEnd:
@@ -255,7 +266,6 @@ class Worker:
             end = explain_end(error, claimed, running.quiet_until_ms)
         running.close(end)
         self._running = None
-        self._log(f"{task.kind} {task.table}: {end.state}" + (f", {end.message}" if end.message else ""))
         return end
 
 

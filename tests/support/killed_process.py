@@ -1,4 +1,4 @@
-"""Server processes that are killed with SIGKILL at their k-th I/O that leaves something behind.
+"""Server processes that are killed by SIGKILL, or frozen by SIGSTOP, at their k-th I/O that leaves something behind.
 
 These are COMMITs, before and after, and what is done to the file system. A death while the server only reads is the
 same as one after what it wrote before. One process has everything imported and forks one server for each request, so
@@ -10,10 +10,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any, Final
@@ -29,6 +31,7 @@ from duckicelake.catalog.tables import commit_transaction
 from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.delta.import_.sync import find_source, sync
 from duckicelake.delta.log.reader import DeltaLog
+from duckicelake.errors import UnavailableError
 from duckicelake.file_lake import importer
 from duckicelake.file_lake.catalog_file import open_catalog_file
 from duckicelake.iceberg.rest import CommitTransactionRequest
@@ -70,11 +73,14 @@ class Work:
     body: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
     alone: bool = True
+    is_frozen: bool = False
+    """Whether it is frozen at the step instead of killed."""
+    statement_seconds: float = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Whether the server came to an answer, and the steps that it took."""
+    """Whether the server came to an answer, and the steps that it took; a frozen one hasn't yet."""
 
     answered: bool
     log: Sequence[str]
@@ -95,13 +101,20 @@ class Mortal:
         )
 
     def serve(self, work: Work) -> Ending:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(work)) + "\n")
-        self._process.stdin.flush()
-        ending = Ending(**json.loads(self._process.stdout.readline()))
+        ending = self._ask(json.dumps(asdict(work)))
         assert ending.answered or len(ending.log) == work.steps + 1, ending
         return ending
+
+    def thaw(self) -> Ending:
+        """Let a frozen server go on to its end."""
+        return self._ask("")
+
+    def _ask(self, line: str) -> Ending:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return Ending(**json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:
         self._process.communicate()
@@ -123,7 +136,7 @@ def main() -> None:
 
 def serve_in_children(serve: Callable[[Work, int], None]) -> None:
     """Serve each work of stdin in a process of its own. serve: gets a descriptor to log its steps to, and exits."""
-    for line in sys.stdin:
+    while line := sys.stdin.readline():
         print(json.dumps(asdict(_serve_in_child(serve, Work(**json.loads(line))))), flush=True)
 
 
@@ -134,6 +147,11 @@ def _serve_in_child(serve: Callable[[Work, int], None], work: Work) -> Ending:
         os.close(reading)
         serve(work, writing)
     os.close(writing)
+    if work.is_frozen and _is_stopped(child):
+        log = os.read(reading, 2**16).decode().splitlines()
+        print(json.dumps(asdict(Ending(False, log))), flush=True)
+        sys.stdin.readline()
+        os.kill(child, signal.SIGCONT)
     with os.fdopen(reading) as steps:
         log = steps.read().splitlines()
     _, status = os.waitpid(child, 0)
@@ -142,10 +160,16 @@ def _serve_in_child(serve: Callable[[Work, int], None], work: Work) -> Ending:
     return Ending(status == 0, log)
 
 
+def _is_stopped(child: int) -> bool:
+    """Wait until a process is stopped or has ended."""
+    found = os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    return found is not None and found.si_code == os.CLD_STOPPED
+
+
 def _serve_and_exit(url: str, warehouse: str, work: Work, log: int) -> None:
     """End this process, by its own hand if it doesn't come to the step at which it dies."""
     services = Services(
-        open_lake_database(url, 4),
+        open_lake_database(url, 4, work.statement_seconds),
         open_store(warehouse),
         LocationPolicy(warehouse),
         "client",
@@ -161,9 +185,19 @@ def _serve_and_exit(url: str, warehouse: str, work: Work, log: int) -> None:
 
 def light_fuse(work: Work, log: int) -> Fuse:
     """Make the fuse that kills this process after the lasting steps of a work; it sees those on files by itself."""
-    fuse = _LastingSteps(work.steps, lambda: os.kill(os.getpid(), signal.SIGKILL), _Pipe(log))
+    kind, act = (_OwnSteps, _freeze_once) if work.is_frozen else (_LastingSteps, _die)
+    fuse = kind(work.steps, act, _Pipe(log))
     sys.addaudithook(lambda event, arguments: fuse.burn(_step(event, arguments)))
     return fuse
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@cache
+def _freeze_once() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _step(event: str, arguments: tuple[Any, ...]) -> str:
@@ -176,6 +210,14 @@ class _LastingSteps(Fuse):
     def burn(self, step: str) -> None:
         if step in _OF_DATABASE or step in _OF_FILES or step == CREATING:
             Fuse.burn(self, step)
+
+
+class _OwnSteps(_LastingSteps):
+    """A fuse that burns down by what the main thread does, so that this is at a step of its own when it is frozen."""
+
+    def burn(self, step: str) -> None:
+        if threading.current_thread() is threading.main_thread():
+            _LastingSteps.burn(self, step)
 
 
 class _Pipe(list[str]):
@@ -208,7 +250,8 @@ def _do(services: Services, work: Work) -> None:
         case "compact":
             _compact(services, work.name)
         case "upkeep":
-            assert Worker(WorkerLimits(256 * 2**20, 2**30, 1)).work(services)
+            with suppress(UnavailableError) if work.is_frozen else nullcontext():  # then workers go on with the next
+                assert Worker(WorkerLimits(256 * 2**20, 2**30, 1)).work(services)
         case "import":
             import_table(services, DeltaImport(work.body["root"], NS, work.name))
         case "sync":
