@@ -196,6 +196,9 @@ def work(
     It takes the settings of the server, and may run on any number of machines. A task that it is stopped at goes back
     to the queue.
     """
+    from duckicelake.cli.serve.process import end_on_signals
+
+    end_on_signals()  # until the worker has a task to give back
     from duckicelake.cli.console.command import choose_warehouse
     from duckicelake.cli.wiring.chosen_lake import reach_lake
     from duckicelake.settings.sources import read_settings

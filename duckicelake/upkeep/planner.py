@@ -30,6 +30,8 @@ _PAUSE_RATIO: Final = 20.0
 """A plan is due again after so many times as long as the last one took, so that plans take a twentieth of a core."""
 PROBLEM_KIND: Final = "policy"
 """The kind of tasks that stand for tables with policies that can't be."""
+_WRONG: Final = "a policy is wrong"
+"""Why such a task is there; its problem says what is wrong."""
 _PART_POLICIES: Final = {"maintenance.compaction.min-files": "2"}
 """Of a part of a table that was asked for by name."""
 _SAME_FIELDS: Final = {field.name for field in fields(MaintenanceState)} & {
@@ -155,7 +157,7 @@ def _plan_table(
     for task in plan.jobs:
         yield DueTask(row.table_id, task, digest, row.policies)
     for problem in plan.problems:
-        task = UpkeepTask(PROBLEM_KIND, state.namespace, state.table, problem, parse_policy({}), state.target_size)
+        task = UpkeepTask(PROBLEM_KIND, state.namespace, state.table, _WRONG, parse_policy({}), state.target_size)
         yield DueTask(row.table_id, task, digest, row.policies, problem)
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import parent_process
 from types import FrameType
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouses import Warehouse, WarehouseWiring, close_warehouse, list_warehouses, open_warehouse
+from duckicelake.cli.serve.process import end_on_signals
 from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services
 from duckicelake.errors import CatalogError, UnavailableError
 from duckicelake.lake.setup.format import require_known
@@ -193,15 +194,15 @@ def _end_late(worker: Worker, rounds: LakeRounds, ended: threading.Event) -> Non
 
 def run_child(settings: Settings, idle_seconds: float | None) -> None:
     """Run in a process that a server or command has started, for as long as that lives."""
+    end_on_signals()
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.join,), name="parent-watch", daemon=True).start()
     log = make_logger(sys.stderr, settings.log_format)
-    with suppress(KeyboardInterrupt):
-        try:
-            work(settings, lambda text: log.info("upkeep", task=text), idle_seconds)
-        except CatalogError as error:
-            log.warning("upkeep could not go on", error=str(error))
+    try:
+        work(settings, lambda text: log.info("upkeep", task=text), idle_seconds)
+    except CatalogError as error:
+        log.warning("upkeep could not go on", error=str(error))
 
 
 def _end_with(join: Callable[[], object]) -> None:

@@ -90,6 +90,7 @@ def test_wrong_policy_is_named_wherever_one_looks(lake: Client, http: httpx.Clie
     plan(lake.services)
     (task,) = http.get("/pipeline/v1/upkeep").json()["tasks"]
     assert (task["kind"], task["state"], says in task["message"]) == ("policy", "blocked", True), task
+    assert task["why"] not in task["message"], task
     lake.commit({"requirements": [], "updates": [{"action": "remove-properties", "removals": [*policies]}]})
     plan(lake.services)
     assert [(found.kind, found.state) for found in tasks(lake.services)] == [("compact", "queued")]

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,11 +30,12 @@ Start = Callable[..., subprocess.Popen[bytes]]
 @pytest.fixture
 def start(database_url: str, warehouse: Path) -> Start:
     """Start a worker on the lake."""
-    settings = {"DUCKICELAKE_DATABASE_URL": database_url, "DUCKICELAKE_WAREHOUSE": str(warehouse)}
+    settings = {"DUCKICELAKE_WAREHOUSE": str(warehouse)}
 
-    def start_worker(*options: str) -> subprocess.Popen[bytes]:
+    def start_worker(*options: str, url: str = database_url) -> subprocess.Popen[bytes]:
         command = (str(Path(sys.executable).with_name("duckicelake")), "work", *options)
-        return subprocess.Popen(command, env={**os.environ, **settings}, stderr=subprocess.DEVNULL)
+        environment = {**os.environ, **settings, "DUCKICELAKE_DATABASE_URL": url}
+        return subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
 
     return start_worker
 
@@ -88,6 +90,14 @@ def test_worker_that_is_stopped_gives_its_task_back(lake: Client, start: Start) 
     assert find_task(lake.services).state in {"queued", "done"}
     assert start("--once").wait(120) == 0
     assert find_task(lake.services).state == "done"
+
+
+def test_worker_that_is_stopped_before_it_has_opened_its_lake_ends_well(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        worker = start(url=f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/nothing")
+        with silent.accept()[0]:
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(30) == 0
 
 
 def test_worker_that_is_killed_at_a_sort_leaves_no_process_and_no_folder(
