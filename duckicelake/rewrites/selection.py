@@ -1,7 +1,7 @@
 """PURE. Choose the files of a table that a rewrite reads, and group them into the files that it writes."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -86,18 +86,36 @@ def _choose_files(members: Sequence[MemberFile], policy: MaintenancePolicy, targ
     return list(chosen.values())
 
 
-def _pack(files: Sequence[MemberFile], limit: int) -> Iterator[list[MemberFile]]:
-    """Yield files, in the order of their rows, up to the size of one file each."""
-    group: list[MemberFile] = []
+def _pack(files: Sequence[MemberFile], limit: int) -> list[list[MemberFile]]:
+    """Divide files, in the order of their rows, into groups of up to the size of one file each.
+
+    Files that stay alone so are packed by size: two of which both fit into one file are always together.
+    """
+    packed = _fill(sorted(files, key=_get_place), limit)
+    alone = sorted((group[0] for group in packed if len(group) == 1), key=_get_size)
+    groups = [group for group in packed if len(group) > 1]
+    return groups + [sorted(group, key=_get_place) for group in _fill(alone, limit)]
+
+
+def _fill(files: Iterable[MemberFile], limit: int) -> list[list[MemberFile]]:
+    """Divide files into groups, one after the other."""
+    groups: list[list[MemberFile]] = []
     size = 0
-    for file in sorted(files, key=lambda file: (file.row.sequence_number, file.row.file_id)):
-        if group and (size + file.row.file_size_in_bytes > limit or len(group) >= _MOST_FILES):
-            yield group
-            group, size = [], 0
-        group.append(file)
-        size += file.row.file_size_in_bytes
-    if group:
-        yield group
+    for file in files:
+        if not groups or size + _get_size(file) > limit or len(groups[-1]) >= _MOST_FILES:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += _get_size(file)
+    return groups
+
+
+def _get_place(file: MemberFile) -> tuple[int, int]:
+    return file.row.sequence_number, file.row.file_id
+
+
+def _get_size(file: MemberFile) -> int:
+    return file.row.file_size_in_bytes
 
 
 def _is_worth(files: Sequence[MemberFile], policy: MaintenancePolicy, is_sort: bool) -> bool:

@@ -105,7 +105,7 @@ file AS MATERIALIZED (
     SELECT f.table_id, f.file_size_bytes AS bytes, f.record_count,
            f.begin_snapshot > coalesce(o.upto, -1)
                AND (i.added_snapshot_id = ANY (o.snapshot_ids)) IS NOT TRUE AS is_unsorted,
-           f.file_size_bytes < s.target * 3 / 4 AS is_small,
+           f.file_size_bytes < s.target * 3 / 4 AS is_small, f.file_size_bytes <= s.target / 2 AS is_half,
            coalesce(d.delete_count, 0) + coalesce(n.deletes, 0) AS deleted,
            coalesce(i.spec_id || ':' || nullif(i.partition::text, '[]'), folder.part) AS part
     FROM sized s
@@ -118,13 +118,16 @@ file AS MATERIALIZED (
     LEFT JOIN folder ON folder.data_file_id = f.data_file_id
     LEFT JOIN sorted o ON o.schema_name = s.schema_name AND o.table_name = s.table_name
 ),
--- a partition's small files count by their number only where fewer files of the target size could hold them
+-- a partition's small files count by their number only where fewer files of the target size could hold them, and two of
+-- them together have no more than that: two of a half each, or one of a quarter beside another
 small AS (
     SELECT table_id, coalesce(jsonb_object_agg(files, parts) FILTER (WHERE parts > 0), '{}') AS by_part,
            sum(files * all_parts) AS files, sum(bytes) AS bytes
     FROM (SELECT p.table_id, p.files, count(*) AS all_parts, sum(p.bytes) AS bytes,
-                 count(*) FILTER (WHERE p.files = 1 OR p.files > ceil(p.bytes / s.target::numeric)) AS parts
-          FROM (SELECT table_id, part, count(*) AS files, sum(bytes) AS bytes
+                 count(*) FILTER (WHERE p.files = 1 OR (p.files > ceil(p.bytes / s.target::numeric)
+                                                        AND (p.halves > 1 OR p.smallest <= s.target / 4))) AS parts
+          FROM (SELECT table_id, part, count(*) AS files, sum(bytes) AS bytes, min(bytes) AS smallest,
+                       count(*) FILTER (WHERE is_half) AS halves
                 FROM file WHERE is_small GROUP BY table_id, part) p
           JOIN sized s USING (table_id)
           GROUP BY p.table_id, p.files) c

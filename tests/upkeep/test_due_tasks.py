@@ -1,0 +1,48 @@
+"""What the planner takes for due is worth it: a compaction that does nothing would be due again after each change."""
+
+import random
+
+import duckdb
+import pytest
+
+from duckicelake.maintenance.policy import AUTOMATIC
+from duckicelake.upkeep.worker import Worker
+from tests.support.client import Client, duckdb_rows, set_properties
+from tests.upkeep.test_queue import LIMITS, make_ready, only, plan, set_policies
+
+ROUNDS = 12
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_compaction_that_is_due_leaves_fewer_files(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, seed: int
+) -> None:
+    chance = random.Random(seed)
+    set_policies(client.services, {AUTOMATIC: "compact", "maintenance.compaction.min-files": "2"})
+    client.create()
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    largest = chance.choice([5, 200, 3000])
+    for _ in range(8):
+        rows = chance.randint(largest // 3, largest)
+        ducklake.execute(f"INSERT INTO lake.ns.t SELECT range, md5(random()::VARCHAR) FROM range({rows})")
+    before, sizes = duckdb_rows(ducklake), list_sizes(ducklake)
+    for factor in (1.1, 1.5, 1.9, 2.5, 6.0):
+        target = round(factor * max(sizes))
+        client.commit(set_properties(**{"write.target-file-size-bytes": str(target)}))
+        for _ in range(ROUNDS):
+            files = list_sizes(ducklake)
+            plan(client.services)
+            make_ready(client.services)
+            if not Worker(LIMITS).work(client.services):
+                break
+            assert only(client.services).state == "done"
+            assert len(list_sizes(ducklake)) < len(files), (factor, target, files)
+        else:
+            raise AssertionError(f"still due after {ROUNDS} times: {files}")
+        assert duckdb_rows(ducklake) == before
+    assert len(list_sizes(ducklake)) < len(sizes)
+
+
+def list_sizes(ducklake: duckdb.DuckDBPyConnection) -> list[int]:
+    query = "SELECT data_file_size_bytes FROM ducklake_list_files('lake', 't', schema => 'ns')"
+    return [size for (size,) in ducklake.execute(query).fetchall()]
