@@ -1,8 +1,8 @@
 """PURE. Numbers, times, summaries and the limit of a table's snapshots."""
 
 from collections import ChainMap
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, fields
 from itertools import count
 from typing import Final, Literal
 
@@ -115,21 +115,36 @@ def drop_snapshots_over_limit(metadata: TableMetadata) -> TableMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTotals:
-    """The running totals of a table: data files, delete files, records, bytes, position and equality deletes."""
+    """Totals of a table: data files, delete files, records, bytes, position and equality deletes; None: not known."""
 
-    data_files: int = 0
-    delete_files: int = 0
-    records: int = 0
-    files_size: int = 0
-    position_deletes: int = 0
-    equality_deletes: int = 0
+    data_files: int | None = 0
+    delete_files: int | None = 0
+    records: int | None = 0
+    files_size: int | None = 0
+    position_deletes: int | None = 0
+    equality_deletes: int | None = 0
 
     @staticmethod
-    def from_summary(summary: Mapping[str, str]) -> "SnapshotTotals":
-        """Return the totals that a snapshot's summary states; what it doesn't state is 0."""
+    def from_parent(parent: Snapshot | None) -> "SnapshotTotals":
+        """Return the totals that a snapshot's summary states, 0 without one. What it doesn't state isn't known.
+
+        Java's SnapshotProducer does the same.
+        """
+        if parent is None:
+            return SnapshotTotals()
         names = ("data-files", "delete-files", "records", "files-size", "position-deletes", "equality-deletes")
-        texts = (summary.get(f"total-{name}", "0") for name in names)
-        return SnapshotTotals(*(int(text) if text.isdecimal() and len(text) < _TOO_LONG else 0 for text in texts))
+        texts = (parent.summary.get(f"total-{name}", "") for name in names)
+        return SnapshotTotals(*(int(text) if text.isdecimal() and len(text) < _TOO_LONG else None for text in texts))
+
+    def summarize_after(self, added: "SnapshotTotals", removed: "SnapshotTotals | None" = None) -> dict[str, str]:
+        """Return a summary's totals after a change, without those that aren't known or would be less than 0."""
+        totals: dict[str, str] = {}
+        for total in fields(self):
+            before, more, less = (getattr(side, total.name) for side in (self, added, removed or SnapshotTotals()))
+            after = None if None in (before, more, less) else before + more - less
+            if after is not None and after >= 0:
+                totals[f"total-{total.name.replace('_', '-')}"] = str(after)
+        return totals
 
 
 def summarize_snapshot(
@@ -137,7 +152,7 @@ def summarize_snapshot(
 ) -> dict[str, str]:
     """Return the summary of a snapshot that adds and removes these files.
 
-    Counts that are 0 are left out, totals never.
+    Counts that are 0 are left out, and totals that aren't known.
     """
     new, old = _Counts.from_files(added), _Counts.from_files(removed)
     counts = {
@@ -151,16 +166,8 @@ def summarize_snapshot(
         **old.of_deletes("removed"),
         "changed-partition-count": len({(f.spec_id, str(f.partition)) for f in (*added, *removed)}),
     }
-    totals = {
-        "total-data-files": before.data_files + new.data_files - old.data_files,
-        "total-delete-files": before.delete_files + new.delete_files - old.delete_files,
-        "total-records": before.records + new.records - old.records,
-        "total-files-size": before.files_size + new.size - old.size,
-        "total-position-deletes": before.position_deletes + new.positions - old.positions,
-        "total-equality-deletes": before.equality_deletes + new.equalities - old.equalities,
-    }
-    stated = {key: count for key, count in counts.items() if count} | totals
-    return {"operation": operation, **{key: str(max(0, count)) for key, count in stated.items()}}
+    stated = {key: str(count) for key, count in counts.items() if count}
+    return {"operation": operation, **stated, **before.summarize_after(new.totals, old.totals)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +201,13 @@ class _Counts:
     @property
     def delete_files(self) -> int:
         return self.position_delete_files + self.equality_delete_files + self.vectors
+
+    @property
+    def totals(self) -> SnapshotTotals:
+        """What they come to in a table's totals."""
+        return SnapshotTotals(
+            self.data_files, self.delete_files, self.records, self.size, self.positions, self.equalities
+        )
 
     def of_deletes(self, verb: str) -> dict[str, int]:
         """Count delete files, and what they delete, under the keys of `added` or `removed`."""

@@ -220,7 +220,7 @@ class ContentUpload:
         """Build the snapshot: the files beside those of its parent, or in their place. facts: for its summary."""
         services, metadata = self._upload.services, self._upload.metadata
         snapshot_id, spec = secrets.randbits(62), metadata.spec()
-        before = SnapshotTotals.from_summary({} if parent is None else parent.summary)
+        before = SnapshotTotals.from_parent(parent)
         summary = _summarize(self._files, before, is_append=is_append) | dict(facts)
         added = [self._upload.add_manifest(snapshot_id, ManifestContent.DATA, spec, self._files)] if self._files else []
         snapshot = build_snapshot(services, metadata, snapshot_id, parent, summary, self.rows)
@@ -241,7 +241,7 @@ class ContentUpload:
 
 def _summarize(files: Sequence[DataFile], before: SnapshotTotals, *, is_append: bool) -> dict[str, str]:
     rows, size = sum(file.record_count for file in files), sum(file.file_size_in_bytes for file in files)
-    kept = before if is_append else SnapshotTotals()
+    added = SnapshotTotals(data_files=len(files), records=rows, files_size=size)
     counts = {
         "added-data-files": len(files),
         "added-records": rows,
@@ -250,13 +250,6 @@ def _summarize(files: Sequence[DataFile], before: SnapshotTotals, *, is_append: 
         "deleted-records": 0 if is_append else before.records,
         "removed-files-size": 0 if is_append else before.files_size,
     }
-    totals = {
-        "total-data-files": kept.data_files + len(files),
-        "total-delete-files": kept.delete_files,
-        "total-records": kept.records + rows,
-        "total-files-size": kept.files_size + size,
-        "total-position-deletes": kept.position_deletes,
-        "total-equality-deletes": kept.equality_deletes,
-    }
-    stated = {name: number for name, number in counts.items() if number} | totals
-    return {"operation": "append" if is_append else "overwrite"} | {name: str(n) for name, n in stated.items()}
+    stated = {name: str(number) for name, number in counts.items() if number}
+    totals = (before if is_append else SnapshotTotals()).summarize_after(added)
+    return {"operation": "append" if is_append else "overwrite", **stated, **totals}

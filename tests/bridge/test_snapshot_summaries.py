@@ -1,7 +1,10 @@
 """Summaries of native snapshots count as Java's SnapshotSummary does."""
 
+import pytest
+
 from duckicelake.bridge.snapshots import SnapshotTotals, summarize_snapshot
 from duckicelake.iceberg.manifest.entry import FileContent
+from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake.state import FileRow
 
 DATA = FileRow(
@@ -68,9 +71,13 @@ def test_equality_deletes_are_no_position_deletes() -> None:
     }
 
 
+def parent(summary: dict[str, str]) -> Snapshot:
+    return Snapshot(snapshot_id=1, sequence_number=1, timestamp_ms=1, manifest_list="", summary=summary)
+
+
 def test_totals_go_on_from_those_of_the_parent() -> None:
     summary = summarize_snapshot("overwrite", [VECTOR, EQUALITY, DATA], [POSITIONS], BEFORE)
-    assert SnapshotTotals.from_summary(summary) == SnapshotTotals(
+    assert SnapshotTotals.from_parent(parent(summary)) == SnapshotTotals(
         data_files=3,
         delete_files=4,
         records=300,
@@ -78,4 +85,25 @@ def test_totals_go_on_from_those_of_the_parent() -> None:
         position_deletes=11,
         equality_deletes=6,
     )
-    assert SnapshotTotals.from_summary({"total-records": "9" * 30, "total-data-files": "x"}) == SnapshotTotals()
+    assert SnapshotTotals.from_parent(None) == SnapshotTotals(0, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("text", [None, "", "x", "-1", "1.5", "9" * 30])
+def test_total_that_the_parent_does_not_state_is_left_out(text: str | None) -> None:
+    """As by Java's SnapshotProducer.updateTotal: a total from 0 on would be wrong."""
+    stated = {"total-data-files": "2"} | ({} if text is None else {"total-records": text})
+    before = SnapshotTotals.from_parent(parent(stated))
+    assert before == SnapshotTotals(2, None, None, None, None, None)
+    summary = summarize_snapshot("append", [DATA], [], before)
+    assert {name: total for name, total in summary.items() if name.startswith("total-")} == {"total-data-files": "3"}
+
+
+def test_total_that_would_be_less_than_nothing_is_left_out() -> None:
+    summary = summarize_snapshot("delete", [], [DATA, DATA], SnapshotTotals(1, 0, 500, 0, 0, 0))
+    totals = {name: total for name, total in summary.items() if name.startswith("total-")}
+    assert totals == {
+        "total-delete-files": "0",
+        "total-records": "300",
+        "total-position-deletes": "0",
+        "total-equality-deletes": "0",
+    }

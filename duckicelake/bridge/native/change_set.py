@@ -310,7 +310,7 @@ def _build_snapshot(
     removed: Sequence[FileRow],
     next_row_id: int,
 ) -> Snapshot:
-    totals = SnapshotTotals.from_summary(parent.summary if parent else {})
+    totals = SnapshotTotals.from_parent(parent)
     return Snapshot(
         snapshot_id=numbers.snapshot_id,
         parent_snapshot_id=parent.snapshot_id if parent else None,

@@ -320,9 +320,7 @@ def _summarize(
 ) -> Snapshot:
     """Return the snapshot with a summary of what it lists; the client counted what it wrote."""
     parent = None if snapshot.parent_snapshot_id is None else metadata.snapshot(snapshot.parent_snapshot_id)
-    counts = summarize_snapshot(
-        snapshot.operation or "overwrite", added, removed, SnapshotTotals.from_summary(parent.summary if parent else {})
-    )
+    counts = summarize_snapshot(snapshot.operation or "overwrite", added, removed, SnapshotTotals.from_parent(parent))
     theirs = {
         key: text for key, text in snapshot.summary.items() if not key.startswith(("added-", "removed-", "total-"))
     }

@@ -107,7 +107,7 @@ def _upload_snapshot(upload: SnapshotUpload, batch: Batch, snapshot_id: int, par
         for partition, file in write_spec_files(batch, spec, metadata.sort_order())
     ]
     manifest = upload.add_manifest(snapshot_id, ManifestContent.DATA, spec, files)
-    summary = _summarize(files, SnapshotTotals.from_summary(parent.summary))
+    summary = _summarize(files, SnapshotTotals.from_parent(parent))
     snapshot = build_snapshot(upload.services, metadata, snapshot_id, parent, summary, batch.num_rows)
     return upload.add_list(snapshot, [manifest], parent)
 
@@ -115,18 +115,10 @@ def _upload_snapshot(upload: SnapshotUpload, batch: Batch, snapshot_id: int, par
 def _summarize(files: Sequence[DataFile], before: SnapshotTotals) -> dict[str, str]:
     """Return the summary of a snapshot that adds these files."""
     records, size = sum(file.record_count for file in files), sum(file.file_size_in_bytes for file in files)
-    counts = {
-        "added-data-files": len(files),
-        "added-records": records,
-        "added-files-size": size,
-        "total-data-files": before.data_files + len(files),
-        "total-delete-files": before.delete_files,
-        "total-records": before.records + records,
-        "total-files-size": before.files_size + size,
-        "total-position-deletes": before.position_deletes,
-        "total-equality-deletes": before.equality_deletes,
-    }
-    return {"operation": "append"} | {name: str(count) for name, count in counts.items()}
+    added = SnapshotTotals(data_files=len(files), records=records, files_size=size)
+    counts = {"added-data-files": len(files), "added-records": records, "added-files-size": size}
+    stated = {name: str(count) for name, count in counts.items()}
+    return {"operation": "append", **stated, **before.summarize_after(added)}
 
 
 def _add_data_file(upload: SnapshotUpload, metrics: LakeMetrics, partition: tuple[Any, ...], file: RowFile) -> DataFile:

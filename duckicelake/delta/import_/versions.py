@@ -139,7 +139,7 @@ def build_snapshot(
     """Build the snapshot on its parent. Its time is never before its parent's."""
     data = [file for file in added if file.content == FileContent.DATA]
     operation = name_operation(version, adds=bool(data), removes=bool(removed) or len(data) < len(added))
-    totals = SnapshotTotals.from_summary(parent.summary if parent else {})
+    totals = SnapshotTotals.from_parent(parent)
     return Snapshot(
         snapshot_id=numbers.snapshot_id,
         parent_snapshot_id=parent.snapshot_id if parent else None,
