@@ -3,6 +3,7 @@
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+_NO_LEADER = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"})
 
 
 @contextmanager
@@ -99,10 +101,22 @@ def count_messages(broker: str, topic: str) -> int:
     consumer = confluent_kafka.Consumer({"bootstrap.servers": broker, "group.id": "count"})
     try:
         known = consumer.list_topics(topic, timeout=60).topics[topic].partitions
-        ends = [consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, one), 60)[1] for one in known]
+        ends = [_find_end(consumer, confluent_kafka.TopicPartition(topic, one)) for one in known]
     finally:
         consumer.close()
     return sum(ends)
+
+
+def _find_end(consumer: Any, partition: Any) -> int:
+    """Find where a partition ends; one of a topic that has just been made may have no leader yet."""
+    ends = time.monotonic() + 60
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, 60)[1])
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].name() not in _NO_LEADER or time.monotonic() > ends:
+                raise
+        time.sleep(0.1)
 
 
 def _find_ports(count: int) -> list[int]:
