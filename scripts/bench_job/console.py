@@ -29,7 +29,7 @@ SETTINGS: Final = {
 }
 QUICK: Final = Size(tables=1_000, columns=200, snapshots=5_000, files=50_000)
 TABLE: Final = "w/duckicelake/tables/bench"
-CONTENT_MS: Final = 120_000
+CONTENT_MS: Final = 600_000
 USEFUL: Final = 1_000.0
 SHIFT: Final = 0.1
 FRAME_MS: Final = 100.0
