@@ -37,7 +37,7 @@ from duckicelake.row_changes.statements import (
     write_step,
     write_target,
 )
-from duckicelake.row_changes.steps import ChangeHistory, ChangeRange, StepSnapshots, TableAtSnapshot
+from duckicelake.row_changes.steps import ChangeHistory, ChangeRange, StepSnapshots, TableAtSnapshot, check_order
 from duckicelake.rows.bodies import parse_object
 
 _WORKER: Final = Path(__file__).with_name("worker.py")
@@ -78,11 +78,19 @@ class ChangesOrder:
 
 @dataclass(frozen=True, slots=True)
 class ChangesAnswer:
-    """An answer that has begun. upto: the snapshot at which it ends, if it isn't cut. table_uuid: which table it is."""
+    """An answer that has begun.
+
+    Attributes:
+        table_uuid: which table it is.
+        upto: the snapshot at which it ends, if it isn't cut.
+        seen: the newest snapshot of the lake when it began.
+
+    """
 
     table_uuid: str
     begin: RowChangePosition
     upto: int
+    seen: int
     pieces: AsyncIterator[memoryview]
 
 
@@ -90,6 +98,7 @@ class ChangesAnswer:
 class _ChangesPlan:
     """What is read, as the process is asked for it."""
 
+    table_id: int
     table_uuid: str
     found: ChangeRange
     message: dict[str, Any]
@@ -114,10 +123,18 @@ async def open_changes(
         wait = order.seconds + 2 * GRACE_SECONDS
         try:
             first = await turn.process.work(partial(_begin, turn.process, plan.message, wait))
+            if plan.found.begin.rows > 0:
+                await run_sync(_check_order, services, order, plan)
             async with aclosing(_read_pieces(turn.process, first, wait)) as pieces:
-                yield ChangesAnswer(plan.table_uuid, plan.found.begin, plan.found.upto, pieces)
+                found = plan.found
+                yield ChangesAnswer(plan.table_uuid, found.begin, found.upto, found.newest, pieces)
         finally:
             turn.process.kill()
+
+
+def _check_order(services: Services, order: ChangesOrder, plan: _ChangesPlan) -> None:
+    with services.database.reading() as cursor:
+        check_order(cursor, plan.table_id, format_full_name(order.namespace, order.table), plan.found.begin)
 
 
 def _build_opening(services: Services, change_id: UUID) -> OpenOrder:
@@ -167,7 +184,12 @@ def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:
     secrets = build_secrets(services, [place]) if is_in_buckets(services) else {}
     limits = {"rows": order.rows, "seconds": order.seconds, "grace_seconds": GRACE_SECONDS}
     ends = {"upto": upto, "is_last": is_last}
-    return _ChangesPlan(history.uuid, found, {**message, **limits, **ends, "format": order.format, "secrets": secrets})
+    return _ChangesPlan(
+        table.row.table_id,
+        history.uuid,
+        found,
+        {**message, **limits, **ends, "format": order.format, "secrets": secrets},
+    )
 
 
 class _MessageBuilder:
@@ -211,6 +233,7 @@ class _MessageBuilder:
             "shown": self._shown,
             "steps": messages,
             "position": [begin.snapshot_id, begin.rows, begin.ordinal],
+            "seen": found.newest,
             "has_row_ids": self._restriction is None,
         }
 

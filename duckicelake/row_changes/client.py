@@ -38,6 +38,8 @@ class ChangesReader:
     sink: ChangeSink
     place: FollowedTable = field(default_factory=FollowedTable)
     rows: int = 0
+    _seen: int | None = None
+    """The newest snapshot of the lake when the answer began."""
 
     def read(self, *, is_following: bool) -> None:
         """Read all changes that there are; following, all that come, until it is interrupted.
@@ -75,8 +77,10 @@ class ChangesReader:
                 self.sink.keep(self.place)
 
     def _read_lines(self, stream: BinaryIO) -> bool:
+        headers = cast("Any", stream).headers
+        seen = headers.get("duckicelake-seen")
+        self._seen = None if seen is None else int(seen)
         if self.place.table_uuid is None:
-            headers = cast("Any", stream).headers
             self.place = replace(self.place, table_uuid=headers["duckicelake-table"])
         for line in stream:
             row = json.loads(line)
@@ -94,7 +98,8 @@ class ChangesReader:
         snapshot_id, before = row["_commit_snapshot_id"], self.place.change
         is_same = before is not None and before.rows > 0 and before.snapshot_id == snapshot_id
         rows = before.rows + 1 if before is not None and is_same else 1
-        return replace(self.place, position=str(RowChangePosition(snapshot_id, rows, row["_change_ordinal"])))
+        position = RowChangePosition(snapshot_id, rows, row["_change_ordinal"], self._seen)
+        return replace(self.place, position=str(position))
 
     def _wait(self) -> None:
         """Wait for a change of the table, or half a minute: the place then moves on, before its snapshot expires."""

@@ -22,6 +22,7 @@ _PATH: Final = "/v1/namespaces/{namespace}/tables/{table}/changes"
 TABLE_HEADER: Final = "Duckicelake-Table"
 BEGIN_HEADER: Final = "Duckicelake-From"
 END_HEADER: Final = "Duckicelake-To"
+SEEN_HEADER: Final = "Duckicelake-Seen"
 _FORMATS: Final[Mapping[str, tuple[str, str]]] = {
     "application/vnd.apache.arrow.stream": ("arrow", "application/vnd.apache.arrow.stream"),
     "application/x-ndjson": ("json", "application/x-ndjson"),
@@ -88,6 +89,7 @@ async def list_row_changes(
         TABLE_HEADER: answer.table_uuid,
         BEGIN_HEADER: str(answer.begin),
         END_HEADER: str(answer.upto),
+        SEEN_HEADER: str(answer.seen),
         "Cache-Control": "no-store",
     }
     return StreamingResponse(_stream(stack, answer), headers=headers, media_type=content_type)

@@ -9,7 +9,14 @@ from duckicelake.bridge.values.columns import to_schema
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.time_travel import resolve_snapshot
-from duckicelake.errors import ExpiredError, InvalidRequestError, NoSuchTableError, NotFoundError, UnsupportedError
+from duckicelake.errors import (
+    ConflictError,
+    ExpiredError,
+    InvalidRequestError,
+    NoSuchTableError,
+    NotFoundError,
+    UnsupportedError,
+)
 from duckicelake.iceberg.schema import Schema
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.model import Column, LakeChange
@@ -21,16 +28,21 @@ from duckicelake.row_changes.statements import ROW_ID, SNAPSHOT
 _SQL = load_queries("row_changes", "steps")
 _ADDITIONS: Final = frozenset({"inserted_into_table", "inlined_insert"})
 _REMOVALS: Final = frozenset({"deleted_from_table", "inlined_delete"})
+_MERGES: Final = frozenset({"merge_adjacent", "compacted_table"})
 _MAX_RUN: Final = 500
 """Snapshots that one query reads: a run of such as only added rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRange:
-    """A range of a table's history. begin: behind which it begins. upto: the last snapshot of it."""
+    """A range of a table's history.
+
+    begin: behind which it begins. upto: the last snapshot of it. newest: that of the lake.
+    """
 
     begin: RowChangePosition
     upto: int
+    newest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +104,7 @@ class ChangeHistory:
                 f"from={since} comes after to={until}: changes are listed from the older snapshot to the newer one"
             )
         self._check_kept(begin.complete_id, upto)
-        return ChangeRange(begin, upto)
+        return ChangeRange(begin, upto, newest)
 
     def list_steps(self, found: ChangeRange) -> Iterator[StepSnapshots]:
         """List the snapshots of a range that changed rows, oldest first; those that only added rows together."""
@@ -150,6 +162,22 @@ class ChangeHistory:
         if oldest is None or needed < oldest:
             advice = "no older one is known" if oldest is None else f"the oldest from that is known is {oldest}"
             raise ExpiredError(f"Changes of {self.full_name} after snapshot {after} have expired: {advice}")
+
+
+def check_order(cursor: Transaction, table_id: int, full_name: str, begin: RowChangePosition) -> None:
+    """Check that a snapshot's changes have the order that they had when some of them were read.
+
+    Merges by DuckDB 1.5.5 give other row ids to rows that updates wrote, and the order is that of row ids. Whoever
+    calls this has let DuckDB begin to read, so that no merge comes between. Raises ConflictError.
+    """
+    newest = native.read_newest_snapshot(cursor)
+    seen = begin.snapshot_id if begin.seen is None else begin.seen
+    if seen < newest and any(one.kinds & _MERGES for one in native.read_changes(cursor, table_id, seen, newest)):
+        raise ConflictError(
+            f"DuckDB has merged files of {full_name} after snapshot {seen}, and the changes of snapshot "
+            f"{begin.snapshot_id} may have another order now: read them from their beginning, "
+            f"from={begin.snapshot_id - 1}"
+        )
 
 
 def _build_step(change: LakeChange, *, is_rearranged: bool) -> StepSnapshots:

@@ -74,8 +74,13 @@ class ChangeReader:
         if not is_cut:
             self._reach(self._order["upto"], self._ordinal)
         is_complete = self._order["is_last"] and not is_cut
-        yield b"D", writer.end_at(f"{self._snapshot_id}.{self._rows}.{self._ordinal}", is_complete=is_complete)
+        yield b"D", writer.end_at(self._write_position(), is_complete=is_complete)
         yield b"E", json.dumps({"rows": self._progress.rows, "is_cut": not is_complete}).encode()
+
+    def _write_position(self) -> str:
+        """Write the position as `RowChangePosition` does, whose module this process would have to import."""
+        seen = f".{self._order['seen']}" if self._rows > 0 else ""
+        return f"{self._snapshot_id}.{self._rows}.{self._ordinal}{seen}"
 
     def _is_due(self) -> bool:
         """Return whether the answer must end, as it has taken its time or its rows."""

@@ -19,6 +19,7 @@ from duckicelake.row_changes.sinks import FollowedTable
 from scripts.backends_job.processes import free_port
 from tests.cli.test_commands import Served, serving
 from tests.row_changes.conftest import Change, Changes
+from tests.row_changes.test_changes import upgrade
 
 _ROWS = 40_000
 _PATH = "/v1/namespaces/main/tables/t/changes"
@@ -195,3 +196,32 @@ def test_a_reader_in_a_snapshot_whose_beginning_has_expired_is_refused(changes: 
     assert answer.status_code == 410
     assert f"the oldest from that is known is {newest}" in answer.json()["error"]["message"]
     assert changes.read(since=newest)[0] == []
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_a_reader_in_a_snapshot_whose_files_duckdb_merges_is_refused(changes: Changes, format_version: int) -> None:
+    """The merge gives other row ids to updated rows, and so another order to the changes: rows were lost."""
+    for statement in (
+        "CREATE TABLE t (id BIGINT, name VARCHAR)",
+        "INSERT INTO t SELECT i, 'n' FROM range(60) r(i)",
+        "INSERT INTO t SELECT i, 'n' FROM range(60, 120) r(i)",
+    ):
+        changes.duck.execute(statement)
+    if format_version == 3:
+        upgrade(changes)
+    changes.duck.execute("UPDATE t SET name = 'x' WHERE id % 2 = 0")
+    ((updated_at,),) = changes.duck.execute("SELECT max(snapshot_id) FROM ducklake_snapshots('lake')").fetchall()
+    changes.duck.execute("INSERT INTO t SELECT i, 'n' FROM range(200, 240) r(i)")
+    rows, end = changes.read(limit=150)
+    whole = changes.read()[0]
+    assert changes.read(since=end["_position"])[0] == whole[150:]
+    changes.duck.execute("CALL ducklake_merge_adjacent_files('lake')").fetchall()
+    for position in (end["_position"], end["_position"].rpartition(".")[0]):
+        answer = changes.ask(since=position)
+        assert answer.status_code == 409
+        assert f"read them from their beginning, from={updated_at - 1}" in answer.json()["error"]["message"]
+    later, end = changes.read(since=updated_at - 1, limit=70)
+    later += changes.read(since=end["_position"])[0]
+    own = ("_change_type", "_commit_snapshot_id", "_changed_row_id", "id", "name")
+    found = [row for row in rows if row["_commit_snapshot_id"] < updated_at] + later
+    assert [[row[name] for name in own] for row in found] == [[row[name] for name in own] for row in changes.read()[0]]
