@@ -27,7 +27,7 @@ from duckicelake.query.processes import Message, OpenOrder, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets, load_queried_table
 from duckicelake.query.registry import run_reported
-from duckicelake.row_changes.pairing import Pairing
+from duckicelake.row_changes.pairs import Pairing
 from duckicelake.row_changes.position import RowChangePosition
 from duckicelake.row_changes.statements import (
     ChangeStep,

@@ -17,7 +17,7 @@ from duckicelake.iceberg.types import IcebergType, NestedField, PrimitiveType, S
 from duckicelake.lake.ducklake.database import quote_literal
 from duckicelake.query.restricted import build_filter_column, list_filter_columns, write_visible_rows
 from duckicelake.query.statement import LAKE
-from duckicelake.row_changes.pairing import PairedColumns, Pairing
+from duckicelake.row_changes.pairs import PairedColumns, Pairing
 from duckicelake.rows.filters import bind_filter, write_condition
 
 ROW_ID: Final = "rowid"

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckicelake.row_changes.pairing import PairedColumns, Pairing
+from duckicelake.row_changes.pairs import PairedColumns, Pairing
 
 Row = tuple[int, int, int | None, str | None]
 """Side, row id, and two columns."""
