@@ -37,7 +37,7 @@ def test_worker_that_wakes_after_another_has_done_its_task_changes_nothing(
             ending = server.serve(Work("upkeep", step, is_frozen=True, statement_seconds=STATEMENT_SECONDS))
             if ending.answered:
                 break
-            wait_until(lambda: do_again(services))
+            wait_until(lambda: do_again(services), 180)
             done = find_task(services)
             assert kind.is_done(Client(fresh(services)), ducklake), ending.log
             ending = server.thaw()

@@ -23,7 +23,7 @@ from duckicelake.iceberg.snapshot import Snapshot
 
 @dataclass(slots=True)
 class SnapshotUpload:
-    """Files of one snapshot, in the table's own folders. paths: those that were written."""
+    """Files of one snapshot, in the table's own folders. paths: those that may be there."""
 
     services: Services
     metadata: TableMetadata
@@ -33,18 +33,19 @@ class SnapshotUpload:
         """Write a file whose name ends so; return its path."""
         path = self._name(name, folder)
         self.services.store.write(path, data)
-        self.paths.append(path)
         return path
 
     def add_data_file(self, name: str, file: Path) -> str:
         """Write what a local file has; return the new one's path."""
         path = self._name(name, "data")
         self.services.store.upload(path, file)
-        self.paths.append(path)
         return path
 
     def _name(self, name: str, folder: str) -> str:
-        return f"{self.metadata.location}/{folder}/{uuid4()}-{name}"
+        """Name a file, and note it before it is written: a store may have it though its answer was lost."""
+        path = f"{self.metadata.location}/{folder}/{uuid4()}-{name}"
+        self.paths.append(path)
+        return path
 
     def add_manifest(
         self, snapshot_id: int, content: ManifestContent, spec: PartitionSpec, files: Sequence[DataFile]
