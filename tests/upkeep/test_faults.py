@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,14 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.flush import find_waiting_tables, flush_if_free, flush_rows
 from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.catalog.upkeep_tasks import TaskControl
 from duckicelake.errors import StoreDeniedError, UnavailableError
 from duckicelake.iceberg.rest import RenameTableRequest
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.upkeep import actions
+from duckicelake.upkeep.planner import request_tasks
 from duckicelake.upkeep.queue import QueuedTask
 from duckicelake.upkeep.worker import Worker
 from tests.catalog.commit.test_crashes import assert_whole_catalog
@@ -115,3 +118,24 @@ def finish(services: Services) -> QueuedTask:
     make_ready(services)
     assert Worker(LIMITS).work(services)
     return only(services)
+
+
+def test_flusher_and_worker_beside_each_other_flush_each_row_once(
+    lake: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    """The thread of `DUCKICELAKE_FLUSH_ROWS` and the task have one lease of the table."""
+    services = lake.services
+    with ThreadPoolExecutor() as pool:
+        for number in range(1, 8):
+            request_tasks(services, NS, "t", ("flush",))
+            make_ready(services)
+            working = pool.submit(Worker(LIMITS).work, fresh(services))
+            flushed = [flush_if_free(services, table) for table in find_waiting_tables(services)]
+            assert working.result(), flushed
+            insert(ducklake, number)
+    flush_rows(services, NS, "t")
+    assert len(duckdb_rows(ducklake)) == 5 + sum(range(1, 8))
+    files = "SELECT sum(record_count) FROM ducklake_data_file WHERE end_snapshot IS NULL"
+    with services.database.reading() as cursor:
+        assert cursor.execute(files).fetchall() == [(5 + sum(range(1, 8)),)]
+    assert_whole_catalog(services)
