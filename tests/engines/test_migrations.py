@@ -42,7 +42,7 @@ def fill(spark: SparkSession, catalog: str) -> None:
     """Make a partitioned table with history, deletes beside its files, a branch and a changed column."""
     name = f"{catalog}.sales.eu.orders"
     for statement in (
-        f"CREATE NAMESPACE {catalog}.sales COMMENT 'what they sold'",
+        f"CREATE NAMESPACE {catalog}.sales",
         f"CREATE NAMESPACE {catalog}.sales.eu",
         f"CREATE TABLE {name} (id BIGINT, day DATE, amount INT) USING iceberg PARTITIONED BY (months(day)) {MERGES}",
         f"INSERT INTO {name} SELECT id, date_add(DATE'2026-01-01', CAST(id AS INT)), 1 FROM range(100)",
@@ -107,6 +107,7 @@ def make_view(spark: SparkSession, catalog: str, sql: str) -> None:
 def test_icebergs_own_server_is_a_source(spark: SparkSession, target: RunningLake, reference: str) -> None:
     catalog = add_catalog(spark, reference)
     fill(spark, catalog)
+    spark.sql(f"ALTER NAMESPACE {catalog}.sales SET PROPERTIES ('comment' = 'what they sold')")
     make_view(spark, catalog, "CREATE VIEW sales.eu.june AS SELECT id FROM sales.eu.orders WHERE id < 10")
     found = migrate(target, "rest", uri=reference)
     assert found == {

@@ -10,7 +10,7 @@ import pytest
 
 from tests.row_changes.conftest import Changes
 from tests.row_changes.killed_follower import KAFKA_STEPS
-from tests.support.change_sinks import deliver, follow_and_kill, list_arguments, make_history, start
+from tests.support.change_sinks import deliver, follow_and_kill, following, list_arguments, make_history, start
 from tests.support.kafka import count_messages, read_topic, run_kafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.more_engines, pytest.mark.timeout(600)]
@@ -44,7 +44,7 @@ def test_each_step_of_a_killed_transaction_is_made_good(history: Changes, broker
     """Rows and position are committed together: each row is there once."""
     topic = step.replace(" ", "-")
     arguments = list_arguments(history, f"kafka://{broker}/{topic}", None)
-    with start([*arguments, "--follow"], killed_at=step) as process:
+    with following(arguments, killed_at=step) as process:
         while process.poll() is None and count_messages(broker, topic) == 0:
             time.sleep(0.1)
         history.duck.execute("INSERT INTO t SELECT i, 'more' FROM range(1000, 1040) r(i)")
@@ -56,7 +56,7 @@ def test_each_step_of_a_killed_transaction_is_made_good(history: Changes, broker
 
 def test_a_second_run_into_the_topic_ends_the_first(history: Changes, broker: str) -> None:
     arguments = list_arguments(history, f"kafka://{broker}/fenced", None)
-    with start([*arguments, "--follow"]) as first:
+    with following(arguments) as first:
         while count_messages(broker, "fenced") == 0:
             assert first.poll() is None
             time.sleep(0.1)

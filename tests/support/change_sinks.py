@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,20 @@ def start(arguments: list[str], killed_at: str | None = None, output: Path | Non
         return subprocess.Popen(command, env=kept | {VARIABLE: KEY}, stdout=lines)
 
 
+@contextmanager
+def following(arguments: list[str], killed_at: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a run that follows, which doesn't outlive the block."""
+    with start([*arguments, "--follow"], killed_at) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def follow_and_kill(arguments: list[str], history: Changes, has_some: Any, chance: random.Random) -> None:
     """Follow a table that grows, and kill the follower after it has delivered something."""
     for number in range(4):
-        with start([*arguments, "--follow"]) as process:
+        with following(arguments) as process:
             before = has_some()
             history.duck.execute(f"INSERT INTO t SELECT i, 'k{number}' FROM range({chance.randrange(1, 1500)}) r(i)")
             deadline = time.monotonic() + 120
