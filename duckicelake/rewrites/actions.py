@@ -23,16 +23,16 @@ from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
 from duckicelake.errors import CommitFailedError, DamagedTableError, UnavailableError, format_count
 from duckicelake.iceberg.identifiers import format_full_name
-from duckicelake.iceberg.manifest.entry import DataFile, FileContent, ManifestContent
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.requirements import AssertRefSnapshotId
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import MAIN, Snapshot
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 from duckicelake.lake.model import ColumnStats
-from duckicelake.lake.side_tables import locations
 from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.query.processes import QueryLimits
+from duckicelake.rewrites.member_files import explain_failure, read_member_files
 from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
 from duckicelake.rewrites.rows import (
     STATEMENT_SECONDS,
@@ -43,7 +43,6 @@ from duckicelake.rewrites.rows import (
     open_process,
 )
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_groups, count_files, sum_sizes
-from duckicelake.rewrites.unreadable_files import explain_failure
 
 _ROUNDS: Final = 3
 """Of choosing files: others may remove some while they are rewritten, by copy-on-write."""
@@ -97,32 +96,13 @@ class _Rewrite:
         return load_current_table(self.services, self.task.namespace, self.task.table)
 
     def _choose(self) -> tuple[TableVersion, list[RewriteGroup]]:
-        version, files = self._read_files()
+        version = self._load()
+        files = read_member_files(self.services, version)
         table_size = sum_sizes(files)
         if self.task.where is not None:
             wanted = find_matching_files(self.services, version, self.task.where)
             files = [file for file in files if file.row.file_id in wanted]
         return version, choose_groups(files, self.task.policy, self.task.target_size, table_size, is_sort=self.is_sort)
-
-    def _read_files(self) -> tuple[TableVersion, list[MemberFile]]:
-        """Read the live data files of main that are in the store, not rows in Postgres."""
-        version = self._load()
-        current = version.state.current()
-        if current is None:
-            return version, []
-        space = Workspace(self.services, version.row.table_id, version.known)
-        listed = space.list_manifests(current.manifest_ids)
-        data = [manifest for manifest in listed if manifest.content == ManifestContent.DATA]
-        rows = [row for row in space.files(space.live(data)).values() if row.ducklake_id is not None]
-        deleted = read_deleted_positions(space, listed, {row.file_id for row in rows})
-        with self.services.database.reading() as cursor:
-            lake_ids = [row.ducklake_id for row in rows if row.ducklake_id is not None]
-            there = locations.read_located_files(cursor, version.row.table_id, lake_ids)
-        return version, [
-            MemberFile(row, deleted.get(row.file_id, frozenset()), there[row.ducklake_id].path)
-            for row in rows
-            if row.ducklake_id in there
-        ]
 
     def _rewrite_group(self, process: RewriteProcess, version: TableVersion, group: RewriteGroup) -> bool:
         """Rewrite a group; return whether it is committed, as no file of it was removed meanwhile."""
@@ -132,7 +112,7 @@ class _Rewrite:
         try:
             written = self._write_group(process, table, group)
         except (UnavailableError, ProcessFailedError) as error:
-            raise explain_failure(self.services, process, table, group, error) from error
+            raise explain_failure(self.services, process, table, group.files, error) from error
         upload = SnapshotUpload(self.services, version.metadata)
         try:
             _check_rows(group, sum(file.rows for file, _ in written))

@@ -11,6 +11,7 @@ from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.upkeep_tasks import TaskControl
+from duckicelake.errors import UnavailableError
 from duckicelake.extras import import_extra
 from duckicelake.iceberg.puffin import PuffinBlob, PuffinFile, write_blobs
 from duckicelake.iceberg.requirements import AssertTableUuid
@@ -20,7 +21,14 @@ from duckicelake.iceberg.types import NestedField, PrimitiveType
 from duckicelake.iceberg.updates import SetStatistics
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.query.processes import QueryLimits
-from duckicelake.rewrites.rows import STATEMENT_SECONDS, RewrittenTable, SketchedColumn, open_process
+from duckicelake.rewrites.member_files import explain_failure, read_member_files
+from duckicelake.rewrites.rows import (
+    STATEMENT_SECONDS,
+    ProcessFailedError,
+    RewrittenTable,
+    SketchedColumn,
+    open_process,
+)
 
 THETA_SKETCH: Final = "apache-datasketches-theta-v1"
 NDV: Final = "ndv"
@@ -79,7 +87,12 @@ def _count(
         for start in range(0, len(columns), _COLUMNS_AT_ONCE):
             control.check()
             part = columns[start : start + _COLUMNS_AT_ONCE]
-            found += process.count_distinct(table, [SketchedColumn(field.name, _as_primitive(field)) for field in part])
+            counted = [SketchedColumn(field.name, _as_primitive(field)) for field in part]
+            try:
+                found += process.count_distinct(table, counted)
+            except (UnavailableError, ProcessFailedError) as error:
+                files = read_member_files(services, version)
+                raise explain_failure(services, process, table, files, error) from error
             control.report({"columns": len(found)})
     control.check()
     return found

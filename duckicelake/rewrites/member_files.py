@@ -1,13 +1,18 @@
-"""Find the file of a group for which a rewrite failed, so that the queue names it and says what to do."""
+"""Read the data files of main for rewrites, and find the one for which a task failed, so that the queue names it."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from duckicelake.catalog.commit.replaced_files import read_deleted_positions
+from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, DamagedTableError, FileMissingError
+from duckicelake.iceberg.manifest.entry import ManifestContent
+from duckicelake.lake.side_tables import locations
 from duckicelake.rewrites.rows import RewriteProcess, RewrittenTable
-from duckicelake.rewrites.selection import MemberFile, RewriteGroup
+from duckicelake.rewrites.selection import MemberFile
 
 _THREADS: Final = 16
 """That ask the store for files at once."""
@@ -17,15 +22,39 @@ _ADVICE: Final = (
 )
 
 
-def explain_failure(
-    services: Services, process: RewriteProcess, table: RewrittenTable, group: RewriteGroup, error: CatalogError
-) -> CatalogError:
-    """Return what is wrong with a file of the group, as a DamagedTableError; the error as it is if no file is at fault.
+def read_member_files(services: Services, version: TableVersion) -> list[MemberFile]:
+    """Read the live data files of main that are in the store, not rows in Postgres."""
+    current = version.state.current()
+    if current is None:
+        return []
+    space = Workspace(services, version.row.table_id, version.known)
+    listed = space.list_manifests(current.manifest_ids)
+    data = [manifest for manifest in listed if manifest.content == ManifestContent.DATA]
+    rows = [row for row in space.files(space.live(data)).values() if row.ducklake_id is not None]
+    deleted = read_deleted_positions(space, listed, {row.file_id for row in rows})
+    with services.database.reading() as cursor:
+        lake_ids = [row.ducklake_id for row in rows if row.ducklake_id is not None]
+        there = locations.read_located_files(cursor, version.row.table_id, lake_ids)
+    return [
+        MemberFile(row, deleted.get(row.file_id, frozenset()), there[row.ducklake_id].path)
+        for row in rows
+        if row.ducklake_id in there
+    ]
 
-    A damaged file is found by halves, so that the group is read about once more. Raises UnavailableError if the store
+
+def explain_failure(
+    services: Services,
+    process: RewriteProcess,
+    table: RewrittenTable,
+    files: Sequence[MemberFile],
+    error: CatalogError,
+) -> CatalogError:
+    """Return what is wrong with one of the files, as a DamagedTableError; the error as it is if none is at fault.
+
+    A damaged file is found by halves, so that all are read about once more. Raises UnavailableError if the store
     doesn't answer.
     """
-    paths = [file.path for file in group.files]
+    paths = [file.path for file in files]
     with ThreadPoolExecutor(_THREADS) as pool:
         there = [*pool.map(services.store.exists, paths)]
     missing = [path for path, is_there in zip(paths, there, strict=True) if not is_there]
@@ -34,7 +63,7 @@ def explain_failure(
         return DamagedTableError(f"{missing[0]}{more}, a data file of the table, is missing. {_ADVICE}")
     if not process.can_answer:
         return error
-    found = _find_unreadable(process, table, group.files)
+    found = _find_unreadable(process, table, files)
     if found is None or not _is_reached(services, found[0].path):
         return error
     return DamagedTableError(f"{found[0].path}, a data file of the table, can't be read: {found[1]}. {_ADVICE}")
