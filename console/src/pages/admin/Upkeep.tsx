@@ -20,6 +20,9 @@ import { Tables } from "./upkeepTables.tsx";
 export function Upkeep() {
   const warehouse = useWarehouse();
   const [isAsking, setAsking] = useState(false);
+  // The cards below the queue are asked for at once, and shown once its height is known: else it would move them.
+  const isQueueKnown = !useInfiniteQuery(upkeepQuery(warehouse)).isPending;
+  useInfiniteQuery(planQuery(warehouse));
   return (
     <div className="body">
       <title>Upkeep · duckicelake</title>
@@ -30,9 +33,13 @@ export function Upkeep() {
       </Head>
       <AutomaticUpkeep />
       <Queue />
-      <Plan />
-      <Jobs />
-      <Tables />
+      {isQueueKnown ? (
+        <>
+          <Plan />
+          <Jobs />
+          <Tables />
+        </>
+      ) : null}
       {isAsking ? <RequestUpkeep warehouse={warehouse} close={() => setAsking(false)} /> : null}
     </div>
   );
