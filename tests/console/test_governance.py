@@ -1,6 +1,9 @@
 """The pages of grants and policies: what is granted and by which way, why one may, what is hidden of a table."""
 
+import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -76,6 +79,10 @@ def test_why_shows_the_way_of_a_grant_and_what_is_missing(sales: GovernedServer,
     chain = page.get_by_role("region", name="What decides")
     expect(chain.get_by_role("link")).to_have_text(["ana", "staff", "analysts", "sales", "sales.orders.2026"])
     sales.run_shown(page)
+    shown = page.get_by_role("region", name="The same by command and by HTTP").get_by_text("curl").inner_text()
+    token = {"DUCKICELAKE_CLIENT_TOKEN": sales.tokens["root"]}
+    answer = subprocess.run(["bash", "-c", shown], env={**os.environ, **token}, capture_output=True, check=True).stdout
+    assert json.loads(answer)["is-allowed"] is True
     page.get_by_label("May", exact=True).select_option("drop")
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_text(f"ana may not drop on {ORDERS}")).to_be_visible()

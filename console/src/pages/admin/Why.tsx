@@ -7,7 +7,7 @@ import { type Decision, decisionQuery, PRIVILEGES, type Question } from "../../a
 import { readObject } from "../../api/objects.ts";
 import { Card, Head } from "../../parts/Card.tsx";
 import { Code } from "../../parts/Copy.tsx";
-import { writeCommand } from "../../parts/command.ts";
+import { writeCommand, writeCurl } from "../../parts/command.ts";
 import { ChoiceField, TextField } from "../../parts/fields.tsx";
 import { PrincipalLink } from "../../parts/links.tsx";
 import { Empty, Loaded } from "../../parts/Notice.tsx";
@@ -69,9 +69,18 @@ function Answered({ question }: { question: Question }) {
           {(decision) => <Chain decision={decision} question={question} />}
         </Loaded>
       </Card>
-      <Card title="The same by command">
-        <div className="inside">
+      <Card title="The same by command and by HTTP">
+        <div className="inside stack tight">
           <Code text={writeCommand("why", warehouse, [principal, action, on])} what="the command" />
+          <Code
+            text={writeCurl({
+              method: "GET",
+              path: "/management/v1/decision",
+              warehouse,
+              query: { principal, action, on },
+            })}
+            what="the request"
+          />
         </div>
       </Card>
     </>
