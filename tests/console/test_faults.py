@@ -95,6 +95,8 @@ def test_what_is_not_there_leads_to_the_nearest_page_that_is(lake: ShownLake, wi
     page.goto(f"{lake.uri}/ui/{path}")
     expect(page.get_by_role("alert")).to_have_count(1)
     expect(page.get_by_role("alert")).to_contain_text("Not found")
+    for act in ("Query", "Lineage"):
+        expect(page.get_by_role("main").get_by_role("link", name=act, exact=True)).to_have_count(0)
     page.get_by_role("alert").get_by_role("link", name=link).click()
     expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)

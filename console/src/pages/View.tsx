@@ -1,8 +1,7 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { Link, useParams } from "@tanstack/react-router";
-import { SquareTerminal } from "lucide-react";
+import { useParams } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
-import { type Identifier, quoteSql, splitIdentifier } from "../api/address.ts";
+import { type Identifier, splitIdentifier } from "../api/address.ts";
 import type { ViewMetadata } from "../api/iceberg.ts";
 import { historyQuery, viewQuery } from "../api/queries.ts";
 import { Card, Head } from "../parts/Card.tsx";
@@ -16,7 +15,7 @@ import { Menu } from "../parts/Menu.tsx";
 import { Drop, Rename } from "./acts/names.tsx";
 import { EditComment, EditProperties, isProtected, Protect } from "./acts/properties.tsx";
 import { EditQuery } from "./acts/view.tsx";
-import { LineageLink } from "./LineageLink.tsx";
+import { RelationLinks } from "./RelationLinks.tsx";
 import { FieldTable } from "./table/SchemaPage.tsx";
 
 export function View() {
@@ -35,15 +34,7 @@ export function View() {
         }
         comment={query.data?.properties?.["comment"]}
       >
-        <Link
-          to="/w/$warehouse/sql"
-          params={{ warehouse }}
-          search={{ q: `FROM ${quoteSql([...view.namespace, view.name])}` }}
-          className="button"
-        >
-          <SquareTerminal className="icon" aria-hidden /> Query
-        </Link>
-        <LineageLink warehouse={warehouse} of={view} />
+        {query.isError ? null : <RelationLinks warehouse={warehouse} of={view} />}
         {query.data ? <ViewActs warehouse={warehouse} view={view} metadata={query.data} /> : null}
       </Head>
       <Loaded query={query}>{(metadata) => <Contents metadata={metadata} />}</Loaded>

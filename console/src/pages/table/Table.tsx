@@ -1,9 +1,8 @@
 // A table: what it is at a glance, and a page for each side of it.
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams, useSearch } from "@tanstack/react-router";
-import { SquareTerminal } from "lucide-react";
 import { type ComponentType, lazy, Suspense, useEffect, useMemo, useRef } from "react";
-import { type Identifier, joinIdentifier, quoteSql, splitIdentifier } from "../../api/address.ts";
+import { type Identifier, joinIdentifier, splitIdentifier } from "../../api/address.ts";
 import type { TableMetadata } from "../../api/iceberg.ts";
 import { statisticsQuery, tableQuery } from "../../api/queries.ts";
 import { Figure, Head } from "../../parts/Card.tsx";
@@ -13,7 +12,7 @@ import { loadPart } from "../../parts/loadPart.ts";
 import { Loaded, Waiting } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
 import type { TablePage } from "../../router.tsx";
-import { LineageLink } from "../LineageLink.tsx";
+import { RelationLinks } from "../RelationLinks.tsx";
 import { TableActs } from "./acts.tsx";
 import { Freshness } from "./Freshness.tsx";
 import { SchemaPage } from "./SchemaPage.tsx";
@@ -70,15 +69,7 @@ export function Table() {
         title={table.name}
         comment={query.data?.properties?.["comment"]}
       >
-        <Link
-          to="/w/$warehouse/sql"
-          params={{ warehouse }}
-          search={{ q: `FROM ${quoteSql([...table.namespace, table.name])}` }}
-          className="button"
-        >
-          <SquareTerminal className="icon" aria-hidden /> Query
-        </Link>
-        <LineageLink warehouse={warehouse} of={table} />
+        {query.isError ? null : <RelationLinks warehouse={warehouse} of={table} />}
         {query.data ? <TableActs warehouse={warehouse} table={table} metadata={query.data} /> : null}
       </Head>
       <Loaded query={query}>
