@@ -99,6 +99,7 @@ def test_position_deletes_are_kept_before_version_3_and_become_vectors_from_then
         ]
         summary = metadata["snapshots"][-1]["summary"]
         assert (summary["added-dvs"], summary["removed-dvs"]) == ("1", "1")
+        assert "total-delete-files" not in summary  # as its parents state none
 
 
 def test_equality_deletes_are_served_as_positions(table: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
