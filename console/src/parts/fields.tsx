@@ -198,3 +198,16 @@ export function Segments<T extends string>({
 export function splitWords(text: string): readonly string[] {
   return text.split(/[\s,]+/).filter(Boolean);
 }
+
+export const DOTS = "A dot inside of a name has a tilde before it.";
+
+interface NameFieldProps {
+  readonly name?: string;
+  readonly value: string;
+  readonly change: (text: string) => void;
+}
+
+/** The name of what a dialog makes or renames. */
+export function NameField({ name = "Name, with its namespace", value, change }: NameFieldProps) {
+  return <TextField name={name} hint={DOTS} value={value} change={change} at="name" isMono isFirst isRequired />;
+}

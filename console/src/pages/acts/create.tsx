@@ -14,7 +14,7 @@ import {
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { ColumnEditor } from "../../parts/ColumnEditor.tsx";
 import { commandName, writeCommand } from "../../parts/command.ts";
-import { AreaField, ChoiceField, TextField } from "../../parts/fields.tsx";
+import { AreaField, ChoiceField, DOTS, NameField, TextField } from "../../parts/fields.tsx";
 import { openRelation } from "./relation.ts";
 import { FieldTrouble } from "../../parts/refusal.tsx";
 
@@ -24,8 +24,6 @@ export interface CreateProps {
   readonly inside: readonly string[];
   readonly close: () => void;
 }
-
-export const DOTS = "A dot inside of a name has a tilde before it.";
 
 export function CreateNamespace({ warehouse, inside, close }: CreateProps) {
   const navigate = useNavigate();
@@ -121,16 +119,7 @@ export function CreateTable({ warehouse, inside, close, columns }: CreateProps &
       done={() => openRelation(navigate, { warehouse, kind: "table", levels })}
     >
       <div className="row">
-        <TextField
-          name="Name, with its namespace"
-          hint={DOTS}
-          value={text}
-          change={setText}
-          at="name"
-          isMono
-          isFirst
-          isRequired
-        />
+        <NameField value={text} change={setText} />
         <TextField name="Comment" value={comment} change={setComment} />
         <ChoiceField
           name="Format"

@@ -6,9 +6,9 @@ import type { Answer } from "../../api/client.ts";
 import { ActDialog, type Request } from "../../parts/Act.tsx";
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { commandName, writeCommand } from "../../parts/command.ts";
-import { CheckField, ChoiceField, SureField, TextField } from "../../parts/fields.tsx";
+import { CheckField, ChoiceField, NameField, SureField } from "../../parts/fields.tsx";
 import { plural } from "../../parts/format.ts";
-import { DOTS, type CreateProps } from "./create.tsx";
+import type { CreateProps } from "./create.tsx";
 import { openRelation } from "./relation.ts";
 import { ResultPreview, useSettled } from "./result.tsx";
 
@@ -106,16 +106,7 @@ export function CreateMaterializedView({ warehouse, inside, close, sql }: Create
       done={() => openRelation(navigate, { warehouse, kind: "table", levels })}
     >
       <p>A table that refreshes alone write, and all clients read. It reads its sources with your rights.</p>
-      <TextField
-        name="Name, with its namespace"
-        hint={DOTS}
-        value={text}
-        change={setText}
-        isMono
-        at="name"
-        isFirst
-        isRequired
-      />
+      <NameField value={text} change={setText} />
       <ScheduleFields schedule={schedule} change={setSchedule} />
       {asked ? <ResultPreview warehouse={warehouse} name={asked} sql={sql} what="materialized view" /> : null}
     </ActDialog>

@@ -5,7 +5,7 @@ import { apiNamespace, joinName, splitName } from "../../api/address.ts";
 import { ActDialog, type Request } from "../../parts/Act.tsx";
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { commandName } from "../../parts/command.ts";
-import { CheckField, SureField, TextField } from "../../parts/fields.tsx";
+import { CheckField, NameField, SureField } from "../../parts/fields.tsx";
 import {
   commandOf,
   historyOf,
@@ -77,15 +77,10 @@ export function Rename({
       }}
     >
       <p>{SAYS[of.kind]}</p>
-      <TextField
+      <NameField
         name={of.kind === "namespace" ? "New name, in full" : "New name, with its namespace"}
-        hint="A dot inside of a name has a tilde before it."
         value={text}
         change={setText}
-        isMono
-        at="name"
-        isFirst
-        isRequired
       />
       <ChangeList of={isReady ? [{ name: of.kind, before: of.levels.join("."), after: levels.join(".") }] : []} />
     </ActDialog>

@@ -6,8 +6,8 @@ import type { Answer } from "../../api/client.ts";
 import { ActDialog, DryRun, type Request } from "../../parts/Act.tsx";
 import { ChangeList } from "../../parts/ChangeList.tsx";
 import { commandName, writeCommand } from "../../parts/command.ts";
-import { TextField } from "../../parts/fields.tsx";
-import { type CreateProps, DOTS } from "./create.tsx";
+import { NameField, TextField } from "../../parts/fields.tsx";
+import type { CreateProps } from "./create.tsx";
 import { openRelation } from "./relation.ts";
 
 type SavedResult = Answer<"/v1/namespaces/{namespace}/query-results", "post">;
@@ -88,16 +88,7 @@ export function SaveResult({ warehouse, inside, close, sql }: CreateProps & { sq
         client reads. Who may read the table sees what you see now.
       </p>
       <div className="row">
-        <TextField
-          name="Name, with its namespace"
-          hint={DOTS}
-          value={text}
-          change={setText}
-          at="name"
-          isMono
-          isFirst
-          isRequired
-        />
+        <NameField value={text} change={setText} />
         <TextField name="Comment" value={comment} change={setComment} />
       </div>
       {asked ? <ResultPreview warehouse={warehouse} name={asked} sql={sql} what="table" /> : null}

@@ -8,7 +8,7 @@ import { findColumns } from "../../api/rows.ts";
 import { ActDialog } from "../../parts/Act.tsx";
 import { ChangeList, compareRecords } from "../../parts/ChangeList.tsx";
 import { commandName, writeCommand } from "../../parts/command.ts";
-import { AreaField, TextField } from "../../parts/fields.tsx";
+import { AreaField, NameField } from "../../parts/fields.tsx";
 import { Trouble } from "../../parts/Notice.tsx";
 import type { CreateProps } from "./create.tsx";
 import { commandOf, historyOf, openRelation, type Relation, requestOf } from "./relation.ts";
@@ -132,16 +132,7 @@ export function CreateView({ warehouse, inside, close, sql = "" }: CreateProps &
       close={close}
       done={() => openRelation(navigate, { warehouse, kind: "view", levels })}
     >
-      <TextField
-        name="Name, with its namespace"
-        hint="A dot inside of a name has a tilde before it."
-        value={text}
-        change={setText}
-        isMono
-        at="name"
-        isFirst
-        isRequired
-      />
+      <NameField value={text} change={setText} />
       <QueryFields of={checked} />
       <ChangeList
         of={isNamed && columns ? [{ name: levels.join("."), after: `a view: ${writeSchema(columns)}` }] : []}
