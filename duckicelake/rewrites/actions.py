@@ -42,7 +42,7 @@ from duckicelake.rewrites.rows import (
     RewrittenTable,
     open_process,
 )
-from duckicelake.rewrites.selection import MemberFile, RewriteGroup, choose_groups, count_files, sum_sizes
+from duckicelake.rewrites.selection import FilePaths, MemberFile, RewriteGroup, choose_groups, count_files
 
 _ROUNDS: Final = 3
 """Of choosing files: others may remove some while they are rewritten, by copy-on-write."""
@@ -98,11 +98,11 @@ class _Rewrite:
     def _choose(self) -> tuple[TableVersion, list[RewriteGroup]]:
         version = self._load()
         files = read_member_files(self.services, version)
-        table_size = sum_sizes(files)
+        paths = FilePaths(files)
         if self.task.where is not None:
             wanted = find_matching_files(self.services, version, self.task.where)
             files = [file for file in files if file.row.file_id in wanted]
-        return version, choose_groups(files, self.task.policy, self.task.target_size, table_size, is_sort=self.is_sort)
+        return version, choose_groups(files, self.task.policy, self.task.target_size, paths, is_sort=self.is_sort)
 
     def _rewrite_group(self, process: RewriteProcess, version: TableVersion, group: RewriteGroup) -> bool:
         """Rewrite a group; return whether it is committed, as no file of it was removed meanwhile."""

@@ -1,8 +1,10 @@
 """PURE. Choose the files of a table that a rewrite reads, and group them into the files that it writes."""
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from duckicelake.lake.state import FileRow
@@ -32,12 +34,12 @@ class MemberFile:
 class RewriteGroup:
     """Files of one partition that are read together, and the size that files made of them should have.
 
-    is_most: whether all other files of the table have fewer bytes than these.
+    is_dense: whether the table's other files whose paths lie between theirs have fewer bytes than these.
     """
 
     files: tuple[MemberFile, ...]
     target_size: int
-    is_most: bool = False
+    is_dense: bool = False
 
     @property
     def size(self) -> int:
@@ -50,12 +52,27 @@ class RewriteGroup:
         return sum(file.row.record_count - len(file.deleted) for file in self.files)
 
 
+class FilePaths:
+    """The paths of all files of a table in their order, and how many bytes lie between two of them."""
+
+    def __init__(self, files: Iterable[MemberFile]) -> None:
+        ordered = sorted((file.path, _get_size(file)) for file in files)
+        self._paths = [path for path, _ in ordered]
+        self._bytes_before = [*accumulate((size for _, size in ordered), initial=0)]
+
+    def are_dense(self, files: Sequence[MemberFile]) -> bool:
+        """Return whether the other files between the first and the last path of some have fewer bytes than these."""
+        paths = [file.path for file in files]
+        first, end = bisect_left(self._paths, min(paths)), bisect_right(self._paths, max(paths))
+        return 2 * sum_sizes(files) > self._bytes_before[end] - self._bytes_before[first]
+
+
 def choose_groups(
-    files: Sequence[MemberFile], policy: MaintenancePolicy, target_size: int, table_size: int, *, is_sort: bool
+    files: Sequence[MemberFile], policy: MaintenancePolicy, target_size: int, paths: FilePaths, *, is_sort: bool
 ) -> list[RewriteGroup]:
     """Choose what to rewrite: all files to be sorted, else small ones that are many, and those that lost many rows.
 
-    files: from which to choose. table_size: bytes of all files of the table.
+    files: from which to choose. paths: of all files of the table.
     """
     by_partition: defaultdict[tuple[int, str], list[MemberFile]] = defaultdict(list)
     for file in files:
@@ -65,7 +82,7 @@ def choose_groups(
         wanted = members if is_sort else _choose_files(members, policy, target_size)
         limit = sum_sizes(wanted) + 1 if is_sort else target_size
         groups += (
-            RewriteGroup(tuple(packed), target_size, is_most=2 * sum_sizes(packed) > table_size)
+            RewriteGroup(tuple(packed), target_size, is_dense=paths.are_dense(packed))
             for packed in _pack(wanted, limit)
             if _is_worth(packed, policy, is_sort)
         )
