@@ -39,6 +39,7 @@ RESULTS: Final = ("running", *get_args(Result), "lost")
 
 MAX_JSON_BYTES: Final = 64 * 1024
 MOST_SNAPSHOTS: Final = 10_000
+"""Of a job that requests and answers list."""
 
 
 def _small(value: dict[str, Any]) -> dict[str, Any]:
@@ -147,14 +148,25 @@ def renew_job(services: Services, namespace: Namespace, table: str, job_id: UUID
     return _answer(job)
 
 
-def end_job(services: Services, namespace: Namespace, table: str, job_id: UUID, request: EndJob) -> JobAnswer:
-    """Note what came of a job, once or again; JobEndedError if something else did, NoSuchJobError."""
+def end_job(
+    services: Services,
+    namespace: Namespace,
+    table: str,
+    job_id: UUID,
+    request: EndJob,
+    earlier_snapshots: Sequence[int] = (),
+) -> JobAnswer:
+    """Note what came of a job, once or again; JobEndedError if something else did, NoSuchJobError.
+
+    earlier_snapshots: of a job of the server's own that made more than a request lists. Answers leave them out.
+    """
+    snapshot_ids = (*earlier_snapshots, *request.snapshot_ids)
     with services.database.transaction() as cursor:
-        ended = jobs.end_job(cursor, job_id, request.result, request.message, request.snapshot_ids, request.counts)
+        ended = jobs.end_job(cursor, job_id, request.result, request.message, snapshot_ids, request.counts)
         job = jobs.find_job(cursor, job_id, to_schema_name(namespace), table, services.caller.principal.name)
         if job is None:
             raise NoSuchJobError(f"No such job of yours on {format_full_name(namespace, table)}: {job_id}")
-        if not ended and (job.result, tuple(job.snapshot_ids)) != (request.result, request.snapshot_ids):
+        if not ended and (job.result, tuple(job.snapshot_ids)) != (request.result, snapshot_ids):
             raise JobEndedError(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
     return _answer(job)
 
@@ -225,6 +237,6 @@ def _answer(job: Job) -> JobAnswer:
         ended=job.ended,
         result=job.result,
         message=job.message,
-        snapshot_ids=tuple(job.snapshot_ids),
+        snapshot_ids=tuple(job.snapshot_ids[-MOST_SNAPSHOTS:]),
         counts=dict(job.counts),
     )

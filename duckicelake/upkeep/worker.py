@@ -133,15 +133,16 @@ class RunningTask:
         if not self._has_job:
             return
         outcome = end.outcome
+        made = outcome.snapshot_ids if outcome else ()
         result: Result = "skipped" if end.state in {"queued", "waiting"} else "failed"
         ended = EndJob(
             result=outcome.result if outcome else result,
             message=outcome.message if outcome else end.message,
-            snapshot_ids=outcome.snapshot_ids[-jobs.MOST_SNAPSHOTS :] if outcome else (),
+            snapshot_ids=made[-jobs.MOST_SNAPSHOTS :],
             counts=dict(outcome.counts if outcome else self._counts),
         )
         with suppress(CatalogError):  # the job is another's by now, or its lease ends by itself
-            jobs.end_job(self._services, *self._name, self._claimed.claim, ended)
+            jobs.end_job(self._services, *self._name, self._claimed.claim, ended, made[: -jobs.MOST_SNAPSHOTS])
 
     def abandon(self) -> None:
         """Give the task back to the queue while it goes on."""

@@ -460,7 +460,7 @@ def test_task_that_others_kept_from_its_work_is_tried_again(lake: Client, monkey
     assert {job.result for job in jobs(lake.services)} == {"skipped"}
 
 
-def test_task_of_more_snapshots_than_a_job_lists_is_done_with_the_last_of_them(
+def test_task_of_more_snapshots_than_a_job_lists_keeps_all_of_them(
     lake: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = tuple(range(MOST_SNAPSHOTS + 5))
@@ -470,3 +470,6 @@ def test_task_of_more_snapshots_than_a_job_lists_is_done_with_the_last_of_them(
     assert only(lake.services).state == "done"
     (job,) = jobs(lake.services)
     assert tuple(job.snapshot_ids) == made[5:]
+    with lake.services.database.reading() as cursor:
+        kept = cursor.execute("SELECT snapshot_ids FROM duckicelake_job").fetchall()
+    assert kept == [([*made],)]

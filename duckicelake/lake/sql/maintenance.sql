@@ -88,6 +88,9 @@ sorted AS (
     WHERE kind = 'sort' AND result = 'done' AND counts ->> 'ducklake-snapshot' ~ '^[0-9]{1,18}$'
     ORDER BY schema_name, table_name, number DESC
 ),
+sorted_snapshot AS (
+    SELECT schema_name, table_name, unnest(snapshot_ids) AS snapshot_id FROM sorted
+),
 cleaned AS (
     SELECT schema_name, table_name, trunc(extract(epoch FROM max(started)) * 1000)::bigint AS cleaned_ms
     FROM duckicelake_job
@@ -104,7 +107,8 @@ folder AS (
 file AS MATERIALIZED (
     SELECT f.table_id, f.file_size_bytes AS bytes, f.record_count,
            f.begin_snapshot > coalesce(o.upto, -1)
-               AND (i.added_snapshot_id = ANY (o.snapshot_ids)) IS NOT TRUE AS is_unsorted,
+               AND (s.schema_name, s.table_name, coalesce(i.added_snapshot_id, -1))
+                   NOT IN (SELECT schema_name, table_name, snapshot_id FROM sorted_snapshot) AS is_unsorted,
            f.file_size_bytes < s.target * 3 / 4 AS is_small, f.file_size_bytes <= s.target / 2 AS is_half,
            coalesce(d.delete_count, 0) + coalesce(n.deletes, 0) AS deleted,
            coalesce(i.spec_id || ':' || nullif(i.partition::text, '[]'), folder.part) AS part
