@@ -129,11 +129,15 @@ class ManifestList:
 
 @dataclass(frozen=True, slots=True)
 class ManifestGroup:
-    """Files of one content and spec that a client wants in one manifest, with their sequence numbers, in order."""
+    """Files of one content and spec that are to be in one manifest, with their sequence numbers, in order.
+
+    is_clients: whether a client laid them out so.
+    """
 
     content: int
     spec_id: int
     live: Mapping[int, int]
+    is_clients: bool = True
 
 
 def find_manifests_to_load(
@@ -185,7 +189,7 @@ def build_relaid_list(
     new = [
         replace(
             _make_manifest(next(new_ids), group.content, group.spec_id, owner, group.live, existing=tuple(group.live)),
-            is_laid_out=True,
+            is_laid_out=group.is_clients,
         )
         for group in groups
     ]

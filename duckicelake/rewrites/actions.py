@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from duckicelake.bridge.data_files import parse_column_metrics
@@ -160,14 +161,20 @@ class _Rewrite:
 
 
 def commit_replaced(
-    services: Services, task: UpkeepTask, version: TableVersion, replaced: ReplacedFiles, *, is_alone: bool = False
+    services: Services,
+    task: UpkeepTask,
+    version: TableVersion,
+    replaced: ReplacedFiles,
+    *,
+    summary: Mapping[str, str] = MappingProxyType({}),
+    is_alone: bool = False,
 ) -> int:
     """Commit on a version of the table; return the new snapshot's id. OutdatedPlanError: main isn't that version's now.
 
     is_alone: the caller holds the commit queue, as after some conflicts: writers in a row don't keep a rewrite waiting
-    for ever.
+    for ever. summary: of the snapshot, beside what every one has.
     """
-    snapshot, request = _build_request(services, version, replaced)
+    snapshot, request = _build_request(services, version, replaced, summary)
     commit = TableCommit(task.namespace, task.table, request, replaced=replaced)
     try:
         commit_all(services, [commit], is_alone=is_alone)
@@ -276,14 +283,14 @@ def _add_file(upload: SnapshotUpload, table: RewrittenTable, written: NewFile) -
 
 
 def _build_request(
-    services: Services, version: TableVersion, replaced: ReplacedFiles
+    services: Services, version: TableVersion, replaced: ReplacedFiles, summary: Mapping[str, str]
 ) -> tuple[Snapshot, CommitTableRequest]:
     metadata = version.metadata
     main = metadata.refs[MAIN]
     rows = sum(added.file.record_count for added in replaced.added)
-    summary = {"operation": "replace"}
     parent = metadata.snapshot(main.snapshot_id)
-    snapshot = build_snapshot(services, metadata, secrets.randbits(62), parent, summary, rows)
+    stated = {"operation": "replace", **summary}
+    snapshot = build_snapshot(services, metadata, secrets.randbits(62), parent, stated, rows)
     moved = SetSnapshotRef(ref_name=MAIN, **main.replace_fields(snapshot_id=snapshot.snapshot_id).model_dump())
     requirement = AssertRefSnapshotId(ref=MAIN, snapshot_id=main.snapshot_id)
     return snapshot, CommitTableRequest(requirements=(requirement,), updates=(AddSnapshot(snapshot=snapshot), moved))
@@ -295,6 +302,7 @@ UPKEEP: Final = UpkeepSource(
         "sort": f"{__name__}:sort",
         "statistics": "duckicelake.rewrites.statistics:compute_statistics",
         "rewrite-deletes": "duckicelake.rewrites.delete_files:rewrite_deletes",
+        "pack-manifests": "duckicelake.rewrites.manifests:pack_manifests",
     }
 )
 """The kinds of tasks that workers of upkeep can do by this module."""

@@ -19,7 +19,7 @@ from duckicelake.bridge.manifest_lists import (
 from duckicelake.lake.state import FileRow
 
 
-def new_file(file_id, sequence_number, content=0, spec_id=0):
+def new_file(file_id: int, sequence_number: int, content: int = 0, spec_id: int = 0) -> FileRow:
     return FileRow(
         file_id=file_id, content=content, path=f"f{file_id}", file_format="PARQUET", spec_id=spec_id, partition=[],
         record_count=1, file_size_in_bytes=1, metrics={}, added_snapshot_id=sequence_number,

@@ -21,6 +21,7 @@ from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import UpkeepTask
 from duckicelake.rewrites.actions import compact
 from duckicelake.rewrites.delete_files import rewrite_deletes
+from duckicelake.rewrites.manifests import pack_manifests
 from duckicelake.rewrites.statistics import compute_statistics
 from tests.conftest import Attach
 from tests.support.client import (
@@ -422,6 +423,8 @@ def test_random_histories_stay_whatever_is_rewritten_between(
             assert {key: after[key] for key in before} == before, statement
         if chance.random() < 0.2:
             rewrite_deletes(services, task("rewrite-deletes"), control)
+        if chance.random() < 0.2:
+            pack_manifests(services, task("pack-manifests"), control)
     rows = StaticTable.from_metadata(Client(fresh(services)).load()["metadata-location"]).scan().to_arrow()
     found = zip(rows["id"].to_pylist(), rows["name"].to_pylist(), strict=True)
     assert sorted(found, key=repr) == sorted(duckdb_rows(duck), key=repr)

@@ -43,6 +43,22 @@ def test_compaction_that_is_due_leaves_fewer_files(
     assert len(list_sizes(ducklake)) < len(sizes)
 
 
+def test_packing_that_is_due_leaves_fewer_manifests(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    services = client.services
+    set_policies(services, {AUTOMATIC: "pack-manifests", "maintenance.manifests.min-small": "3"})
+    client.create(properties={"commit.manifest-merge.enabled": "false"})
+    for number in range(6):
+        client.append((number, "n"))
+    before = duckdb_rows(ducklake)
+    assert plan(services) == 1
+    assert Worker(LIMITS).work(services)
+    assert (only(services).state, only(services).counts["rewritten manifests"]) == ("done", 6)
+    plan(services)
+    make_ready(services)
+    assert not Worker(LIMITS).work(services)
+    assert duckdb_rows(ducklake) == before
+
+
 def list_sizes(ducklake: duckdb.DuckDBPyConnection) -> list[int]:
     query = "SELECT data_file_size_bytes FROM ducklake_list_files('lake', 't', schema => 'ns')"
     return [size for (size,) in ducklake.execute(query).fetchall()]

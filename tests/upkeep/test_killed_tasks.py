@@ -32,6 +32,7 @@ from tests.support.client import (
     live,
     local,
     pyiceberg_rows,
+    set_properties,
 )
 from tests.support.killed_process import Ending, Work, mortal
 from tests.support.seams import fresh
@@ -126,6 +127,15 @@ def has_one_delete_file(client: Client, _: Duck) -> bool:
     return sum(len(live(line)) for line in lines if line.content is ManifestContent.DELETES) == 1
 
 
+def leave_manifests(services: Services) -> None:
+    """Have commits pack no manifests."""
+    Client(services).commit(set_properties(**{"commit.manifest-merge.enabled": "false"}))
+
+
+def has_one_manifest(client: Client, _: Duck) -> bool:
+    return len(Draft(client.metadata()).parent_manifests) == 1
+
+
 def has_the_rows_of_its_source(_: Client, duck: Duck) -> bool:
     return duckdb_rows(duck, "mv") == duckdb_rows(duck)
 
@@ -138,6 +148,7 @@ KINDS = {
     "remove-orphans": Kind(leave_file, has_no_orphan, {"maintenance.orphans.older-than": "1d"}),
     "statistics": Kind(append_rows, has_statistics),
     "rewrite-deletes": Kind(delete_rows, has_one_delete_file),
+    "pack-manifests": Kind(append_rows, has_one_manifest, begin=leave_manifests),
     "refresh": Kind(append_rows, has_the_rows_of_its_source, table="mv", begin=make_view),
 }
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from duckicelake.bridge.data_files import find_writable_partition_type, pack_metrics, serialize_partition
 from duckicelake.bridge.manifest_lists import ManifestGroup, ManifestList
@@ -28,6 +28,8 @@ Place: TypeAlias = tuple[str, int | None]
 """Where a file is: its path, and for a deletion vector, which shares its Puffin file with others, the offset in it."""
 MANIFESTS_CREATED, MANIFESTS_KEPT, MANIFESTS_REPLACED = "manifests-created", "manifests-kept", "manifests-replaced"
 ENTRIES_PROCESSED = "entries-processed"
+EMPTY_MANIFEST_COUNTS: Final = dict.fromkeys((MANIFESTS_CREATED, MANIFESTS_KEPT, MANIFESTS_REPLACED), "0")
+"""In the summary of a snapshot that states them; the true ones take their place."""
 
 
 @dataclass(frozen=True, slots=True)

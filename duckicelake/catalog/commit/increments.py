@@ -11,7 +11,7 @@ from duckicelake.bridge.commit.uploads import ManifestLayout, build_new_files, c
 from duckicelake.bridge.manifest_lists import ListOwner, build_next_list, build_relaid_list, parse_packing
 from duckicelake.catalog.commit.deletes import FoundRows, ListedFiles, Targets, build_deleting_files, list_files
 from duckicelake.catalog.commit.main_update import Absorber, move_main
-from duckicelake.catalog.commit.replaced_files import ReplacedFiles, build_replacing_files
+from duckicelake.catalog.commit.replaced_files import ReplacedFiles, build_packed_layout, build_replacing_files
 from duckicelake.catalog.commit.uploads import ParentList, ReadAhead, read_snapshot_files, read_upload
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.cache import ManifestCache
@@ -158,7 +158,9 @@ class _IncrementBuilder:
         parent = self._list_of(snapshot.parent_snapshot_id)
         targets = Targets(self._space, parent, frozenset(), ())
         made = build_replacing_files(self._services, self.target, snapshot, replaced, targets, self._file_ids)
-        return _Built(parent, made)
+        packed = replaced.packed
+        layout = build_packed_layout(self.target, packed, self._space, parent) if packed else None
+        return _Built(parent, made, layout)
 
     def _build_found(self, snapshot: Snapshot) -> _Built:
         """Return the manifests of the parent, and the files that delete what was found in it.

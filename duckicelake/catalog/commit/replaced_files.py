@@ -5,8 +5,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
+from duckicelake.bridge.commit.uploads import ManifestLayout
 from duckicelake.bridge.data_files import serialize_metrics
 from duckicelake.bridge.main_diff import collect_deleted_positions
+from duckicelake.bridge.manifest_lists import parse_packing
+from duckicelake.bridge.manifest_packing import find_small_manifests, pack_files
 from duckicelake.catalog.commit.deletes import ListedFiles, Targets, build_deleting_list
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.services import Services
@@ -37,12 +40,14 @@ class ReplacedFiles:
     removed: of each data file that leaves, by id, all positions that were deleted, or are among what is `gone`. The
     replacement holds for as long as these are all. merged: ids of data files that stay, whose position deletes are
     written anew, together for each partition. dangling: delete files that delete from no live file any more.
+    packed: ids of manifests of which few are made; their files stay.
     """
 
     removed: Mapping[int, frozenset[int]]
     added: Sequence[AddedFile] = field(default_factory=tuple)
     merged: frozenset[int] = frozenset()
     dangling: frozenset[int] = frozenset()
+    packed: frozenset[int] = frozenset()
 
 
 def read_deleted_positions(space: Workspace, listed: Listed, file_ids: AbstractSet[int]) -> dict[int, frozenset[int]]:
@@ -81,6 +86,20 @@ def build_replacing_files(
     removed = replaced.removed.keys() | replaced.dangling | _find_dangling(space, parent, without)
     own = ListedFiles(snapshot, rows, (), frozenset(removed))
     return build_deleting_list(services, metadata, own, gone, Targets(space, parent, own.removed, rows), ids)
+
+
+def build_packed_layout(
+    metadata: TableMetadata, packed: frozenset[int], space: Workspace, parent: Listed
+) -> ManifestLayout:
+    """Return the layout of a snapshot that makes few manifests of these. CommitFailedError if one has left."""
+    kept = frozenset(manifest.manifest_id for manifest in parent) - packed
+    if len(kept) + len(packed) != len(parent):
+        raise CommitFailedError("Others replaced manifests that were being packed", "assert-ref-snapshot-id")
+    packing = parse_packing(metadata.properties)
+    groups = find_small_manifests((one for one in parent if one.manifest_id in packed), packing)
+    loaded = [space.load_live(group) for group in groups]
+    files = space.files(file_id for group in loaded for one in group for file_id in one.live or ())
+    return ManifestLayout(tuple(new for group in loaded for new in pack_files(group, files, packing)), kept)
 
 
 def _build_rows(snapshot: Snapshot, added: Sequence[AddedFile], ids: Iterator[int]) -> Iterator[FileRow]:

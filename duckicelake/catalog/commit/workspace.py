@@ -84,6 +84,11 @@ class Workspace:
             for manifest in listed
         )
 
+    def load_live(self, listed: Listed) -> Listed:
+        """Return the manifests with their live files."""
+        live = self._live(listed)
+        return tuple(replace(manifest, live=live[manifest.manifest_id]) for manifest in listed)
+
     def live(self, listed: Iterable[ListedManifest]) -> set[int]:
         """Return the ids of the live files of the manifests."""
         return {file_id for files in self._live(listed).values() for file_id in files}

@@ -158,17 +158,20 @@ history AS (
                max(timestamp_ms) FILTER (WHERE snapshot_id = ANY (k.described)) AS described_ms
         FROM duckicelake_snapshot WHERE table_id = k.table_id) h
 ),
+-- a small manifest counts only beside another of its content and spec: one can be made of the two
 listed AS (
     SELECT k.table_id, l.*
     FROM known k CROSS JOIN LATERAL (
-        SELECT count(*) AS manifests,
-               sum(cardinality(m.added) + cardinality(m.existing)) FILTER (WHERE m.content = 1) AS delete_files,
-               count(*) FILTER (WHERE cardinality(m.added) + cardinality(m.existing) < 1000
-                                  AND m.is_laid_out IS NOT TRUE) AS small_manifests
-        FROM duckicelake_manifest m
-        WHERE m.manifest_id = ANY (ARRAY(
-            SELECT unnest(h.manifest_ids) FROM duckicelake_snapshot h
-            WHERE h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id))) l
+        SELECT sum(manifests)::bigint AS manifests, sum(files) FILTER (WHERE content = 1) AS delete_files,
+               sum(small) FILTER (WHERE small > 1)::bigint AS small_manifests
+        FROM (SELECT m.content, count(*) AS manifests, sum(cardinality(m.added) + cardinality(m.existing)) AS files,
+                     count(*) FILTER (WHERE cardinality(m.added) + cardinality(m.existing) < 1000
+                                        AND m.is_laid_out IS NOT TRUE) AS small
+              FROM duckicelake_manifest m
+              WHERE m.manifest_id = ANY (ARRAY(
+                  SELECT unnest(h.manifest_ids) FROM duckicelake_snapshot h
+                  WHERE h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id))
+              GROUP BY m.content, m.spec_id) g) l
 )
 SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.target,
        (SELECT coalesce(jsonb_object_agg(key, CASE WHEN key = 'gc.enabled' AND EXISTS (
