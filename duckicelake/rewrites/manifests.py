@@ -2,7 +2,7 @@
 
 from duckicelake.bridge.commit.uploads import EMPTY_MANIFEST_COUNTS
 from duckicelake.bridge.manifest_lists import parse_packing
-from duckicelake.bridge.manifest_packing import find_small_manifests
+from duckicelake.bridge.small_manifests import find_small_manifests
 from duckicelake.catalog.commit.replaced_files import ReplacedFiles
 from duckicelake.catalog.commit.run import retry_on_conflict
 from duckicelake.catalog.commit.workspace import Workspace

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from duckicelake.bridge.manifest_lists import ListedManifest, ManifestPacking
-from duckicelake.bridge.manifest_packing import find_small_manifests, pack_files
+from duckicelake.bridge.small_manifests import find_small_manifests, pack_files
 from duckicelake.catalog.context.services import Services
 from duckicelake.rewrites.manifests import pack_manifests
 from tests.bridge.test_manifest_lists import new_file
