@@ -35,6 +35,7 @@ GC_ENABLED: Final = "gc.enabled"
 GC_DISABLED: Final[Mapping[str, str]] = {GC_ENABLED: "false"}
 """Set on tables that share files: engines then delete no file of them."""
 MANIFEST_MERGE: Final = "commit.manifest-merge.enabled"
+MAX_REF_AGE_MS: Final = "history.expire.max-ref-age-ms"
 MAX_SNAPSHOT_AGE_MS: Final = "history.expire.max-snapshot-age-ms"
 METADATA_FOLDER: Final = "write.metadata.path"
 METRICS_MODE_PREFIX: Final = "write.metadata.metrics."

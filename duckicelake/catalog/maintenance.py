@@ -47,6 +47,8 @@ class TableStatistics(SpecModel):
     inlined_oldest_ms: int | None = None
     snapshots: int
     oldest_ms: int | None = None
+    refs_end_ms: int | None = None
+    branch_age_ms: int | None = None
     current_ms: int | None = None
     described_ms: int | None = None
     cleaned_ms: int | None = None

@@ -9,10 +9,11 @@ import typer
 from duckicelake.cli.console.command import JsonOption, LakeOption, one_line_errors
 
 if TYPE_CHECKING:
+    from duckicelake.catalog.expiry import Expired
     from duckicelake.catalog.restore import Restored
     from duckicelake.client.lake import Lake
     from duckicelake.client.models import ObjectKind
-    from duckicelake.client.operations import DroppedInfo, RestoreInfo, UndropInfo
+    from duckicelake.client.operations import DroppedInfo, ExpireInfo, RestoreInfo, UndropInfo
     from duckicelake.lake.ducklake.dropped import DroppedObject
 
 CLONE_EXAMPLES: Final = (
@@ -87,7 +88,7 @@ def expire(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many would expire.")] = False,
     lake: LakeOption = None,
 ) -> None:
-    """Expire old snapshots of a table, except those that branches and tags keep.
+    """Expire old snapshots of a table, except those that branches and tags keep, and branches and tags by their age.
 
     DuckDB's next cleanup deletes the files that no table needs any more. Engines delete files by what one table says;
     this command is safe for tables that share files with others, too.
@@ -102,15 +103,17 @@ def expire(
     before_ms = round(parse_time(older_than).timestamp() * 1000)
     with open_lake(settings, "expire") as services:
         done = expire_snapshots(services, *parse_full_name(name), before_ms, retain_last, is_dry_run=dry_run)
-    _print_expired(name, done.snapshots, done.left, keeps_files=done.keeps_files, is_dry_run=dry_run)
+    _print_expired(name, done, is_dry_run=dry_run)
 
 
-def _print_expired(name: str, gone: int, left: int, *, keeps_files: bool, is_dry_run: bool) -> None:
+def _print_expired(name: str, done: Expired | ExpireInfo, *, is_dry_run: bool) -> None:
     from duckicelake.errors import format_count
 
-    files = "its files stay, as it says gc.enabled=false" if keeps_files else "files go with DuckDB's next cleanup"
+    files = "its files stay, as it says gc.enabled=false" if done.keeps_files else "files go with DuckDB's next cleanup"
     would = "would expire" if is_dry_run else "expired"
-    typer.echo(f"{name}: {format_count(gone, 'snapshot')} {would}, {left} left; {files}")
+    typer.echo(f"{name}: {format_count(done.snapshots, 'snapshot')} {would}, {done.left} left; {files}")
+    if done.refs:
+        typer.echo(f"{name}: {'would remove' if is_dry_run else 'removed'} by their age: {', '.join(done.refs)}")
 
 
 def expire_over_rest(lake: Lake, name: str, older_than: str, retain_last: int, dry_run: bool) -> None:
@@ -118,7 +121,7 @@ def expire_over_rest(lake: Lake, name: str, older_than: str, retain_last: int, d
     from duckicelake.cli.console.terminal import parse_time
 
     done = lake.table(name).expire(parse_time(older_than), retain_last=retain_last, is_dry_run=dry_run)
-    _print_expired(name, done.snapshots, done.left, keeps_files=done.keeps_files, is_dry_run=dry_run)
+    _print_expired(name, done, is_dry_run=dry_run)
 
 
 @one_line_errors()

@@ -124,7 +124,7 @@ class AsyncTable:
         return await to_thread(partial(self.sync.restore, to, is_dry_run=is_dry_run))
 
     async def expire(self, older_than: datetime, *, retain_last: int = 1, is_dry_run: bool = False) -> ExpireInfo:
-        """Expire snapshots of `main` that are older; return how many."""
+        """Expire older snapshots, and branches and tags older than they may be; return how many."""
         return await to_thread(partial(self.sync.expire, older_than, retain_last=retain_last, is_dry_run=is_dry_run))
 
     async def diff(

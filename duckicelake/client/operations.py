@@ -48,11 +48,15 @@ class RestoreInfo:
 
 @dataclass(frozen=True, slots=True)
 class ExpireInfo:
-    """How many snapshots left, or would leave, and how many stay. keeps_files: the table says gc.enabled=false."""
+    """How many snapshots left, or would leave, and how many stay. keeps_files: the table says gc.enabled=false.
+
+    refs: branches and tags that left, or would, as they were older than they may be.
+    """
 
     snapshots: int
     left: int
     keeps_files: bool
+    refs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,10 +219,10 @@ class Table(_Relation):
         return parse_restore(self._client.change("POST", self._path("restore"), {"to": to, "dry-run": is_dry_run}))
 
     def expire(self, older_than: datetime, *, retain_last: int = 1, is_dry_run: bool = False) -> ExpireInfo:
-        """Expire snapshots of `main` that are older; return how many."""
+        """Expire older snapshots, and branches and tags older than they may be; return how many."""
         body = {"older-than-ms": int(older_than.timestamp() * 1000), "retain-last": retain_last, "dry-run": is_dry_run}
         done = self._client.change("POST", self._path("expire"), body)
-        return ExpireInfo(done["snapshots"], done["left"], done["keeps-files"])
+        return ExpireInfo(done["snapshots"], done["left"], done["keeps-files"], tuple(done.get("refs", ())))
 
     def diff(
         self, since: int | str | None = None, until: int | str | None = None, *, max_files: int = 1000

@@ -100,6 +100,8 @@ class UpkeepInfo:
     inlined_oldest_ms: int | None
     snapshots: int
     oldest_ms: int | None
+    refs_end_ms: int | None
+    branch_age_ms: int | None
     current_ms: int | None
     described_ms: int | None
     cleaned_ms: int | None

@@ -24,7 +24,6 @@ from duckicelake.iceberg.snapshot import (
     SnapshotLogEntry,
     SnapshotRef,
     StatisticsFile,
-    walk_ancestry,
 )
 from duckicelake.iceberg.sort import SortOrder
 
@@ -311,23 +310,3 @@ def _check_snapshot(metadata: TableMetadata, snapshot: Snapshot) -> None:
         )
     if snapshot.manifest_list is None and snapshot.manifests is None:
         raise InvalidRequestError(f"{_INVALID}: snapshot {snapshot.snapshot_id} has no manifest-list")
-
-
-def find_expirable_snapshots(metadata: TableMetadata, before_ms: int, kept: int = 1) -> tuple[int, ...]:
-    """Return ids of snapshots older than a moment that nothing keeps, oldest first.
-
-    kept: the newest snapshots of each branch that stay, however old. A branch's own retention keeps more.
-    """
-    stays = {snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms >= before_ms}
-    stays |= {ref.snapshot_id for ref in metadata.refs.values()}
-    for branch in (ref for ref in metadata.refs.values() if ref.type == "branch"):
-        stays |= _find_retained(metadata, branch, before_ms, kept)
-    return tuple(snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in stays)
-
-
-def _find_retained(metadata: TableMetadata, branch: SnapshotRef, before_ms: int, kept: int) -> set[int]:
-    age = branch.max_snapshot_age_ms
-    moment = before_ms if age is None else min(before_ms, metadata.last_updated_ms - age)
-    least = branch.min_snapshots_to_keep or kept
-    line = enumerate(walk_ancestry(metadata.snapshots_by_id, branch.snapshot_id))
-    return {id_ for number, id_ in line if number < least or metadata.snapshots_by_id[id_].timestamp_ms >= moment}

@@ -41,6 +41,8 @@ class MaintenanceState:
     delete_files: int = 0
     snapshots: int = 0
     oldest_ms: int | None = None
+    refs_end_ms: int | None = None
+    branch_age_ms: int | None = None
     current_ms: int | None = None
     described_ms: int | None = None
     cleaned_ms: int | None = None
@@ -206,11 +208,16 @@ def _explain_statistics(table: MaintenanceState, policy: MaintenancePolicy, now_
 
 
 def _explain_expiry(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
-    if not policy.expires or table.snapshots <= policy.snapshots_kept or table.oldest_ms is None:
+    if not policy.expires:
         return None
-    if now_ms - table.oldest_ms < policy.snapshot_age:
+    if table.refs_end_ms is not None and now_ms > table.refs_end_ms:
+        return "a branch or tag is older than it may be"
+    if table.snapshots <= policy.snapshots_kept or table.oldest_ms is None:
         return None
-    age = _format_age(policy.snapshot_age)
+    limit = max(min(policy.snapshot_age, table.branch_age_ms or policy.snapshot_age), policy.ducklake_age)
+    if now_ms - table.oldest_ms < limit:
+        return None
+    age = _format_age(limit)
     return f"some of {_format_count(table.snapshots, 'snapshot')} are older than {age}, which is how long they are kept"
 
 

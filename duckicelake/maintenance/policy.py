@@ -11,7 +11,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from duckicelake.errors import BadInputError
 from duckicelake.maintenance.layout import RowOrder, parse_order
-from duckicelake.properties import GC_ENABLED, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, TARGET_FILE_BYTES
+from duckicelake.properties import (
+    GC_ENABLED,
+    MAX_REF_AGE_MS,
+    MAX_SNAPSHOT_AGE_MS,
+    MIN_SNAPSHOTS_TO_KEEP,
+    TARGET_FILE_BYTES,
+)
 
 T = TypeVar("T")
 
@@ -36,6 +42,9 @@ _INTERVAL_UNITS_MS: Final = {
     **{name[0]: unit for name, unit in _NAMED_UNITS_MS.items()},
 }
 _EXPIRY_OPTION: Final = "expire_older_than"
+_EXPIRY_PROPERTIES: Final = (MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, _EXPIRY_OPTION)
+"""Each asks for expiry."""
+_MAX_AGE_DIGITS: Final = 19
 _SHARED_PROPERTY: Final = "shared"
 """What the catalog says instead of false where that is its own word, as for clones and their sources."""
 _CODEC_OPTION: Final = "parquet_compression"
@@ -91,7 +100,8 @@ class MaintenancePolicy:
 
     shares_files: with another table, so that only the catalog knows which may be deleted. automatic: kinds of tasks
     that the lake's own workers do. chosen: those of OPT_IN_KINDS for which a policy was set; no default asks for them.
-    quiet: when workers do nothing.
+    quiet: when workers do nothing. ref_age: of branches and tags that say none; None: they stay. ducklake_age: how long
+    DuckLake keeps snapshots; 0: it doesn't say.
     """
 
     enabled: bool
@@ -108,6 +118,8 @@ class MaintenancePolicy:
     expires: bool
     snapshot_age: int
     snapshots_kept: int
+    ref_age: int | None
+    ducklake_age: int
     shares_files: bool
     statistics: bool
     statistics_age: int
@@ -151,7 +163,7 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
     def share(name: str, default: float) -> float:
         return value(name, _parse_share, default, "a share between 0 and 1")
 
-    asks_for_expiry = any(properties.get(name) for name in (MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, _EXPIRY_OPTION))
+    asks_for_expiry = any(properties.get(name) for name in _EXPIRY_PROPERTIES)
     shares_files = properties.get(GC_ENABLED) == _SHARED_PROPERTY
     automatic = value(AUTOMATIC, _parse_kinds, frozenset[str](), f"none, or kinds of {', '.join(JOB_KINDS)}")
     expires = flag("maintenance.expire.enabled", asks_for_expiry)
@@ -174,6 +186,8 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
         expires=expires and (shares_files or flag(GC_ENABLED, True)),
         snapshot_age=max(number(MAX_SNAPSHOT_AGE_MS, ducklakes or 5 * DAY_MS), ducklakes),
         snapshots_kept=number(MIN_SNAPSHOTS_TO_KEEP, 1),
+        ref_age=value(MAX_REF_AGE_MS, _parse_ref_age, None, "milliseconds, from 1 on"),
+        ducklake_age=ducklakes,
         shares_files=shares_files,
         statistics=flag("maintenance.statistics.enabled", True),
         statistics_age=age("maintenance.statistics.every", 7 * DAY_MS),
@@ -248,6 +262,13 @@ def _parse_codec(text: str) -> str:
 
 def _parse_number(text: str) -> int:
     if not re.fullmatch("[0-9]{1,15}", text) or int(text) == 0:
+        raise ValueError(text)
+    return int(text)
+
+
+def _parse_ref_age(text: str) -> int:
+    """Return milliseconds; Iceberg's default is the largest long."""
+    if not re.fullmatch(f"[0-9]{{1,{_MAX_AGE_DIGITS}}}", text) or int(text) == 0:
         raise ValueError(text)
     return int(text)
 

@@ -12,9 +12,9 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.upkeep_tasks import TaskAction, TaskControl, UpkeepSource
 from duckicelake.errors import InvalidRequestError
 from duckicelake.features.registry import load_entry_point, load_hooks
+from duckicelake.lake.ducklake import snapshots
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.storage.policy import canonicalize
-from duckicelake.upkeep import queue
 
 ACTIONS: Final[dict[str, str]] = {
     "flush": "duckicelake.upkeep.actions:flush",
@@ -66,11 +66,20 @@ def flush(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOut
 
 
 def expire(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
-    """Expire snapshots of before the policy's age; their files go with DuckDB's cleanup."""
+    """Expire snapshots of before the policy's age, branches and tags by theirs; files go with DuckDB's cleanup."""
     control.check()
-    before_ms = _read_now_ms(services) - task.policy.snapshot_age
-    expired = expire_snapshots(services, task.namespace, task.table, before_ms, task.policy.snapshots_kept)
-    return TaskOutcome("done" if expired.snapshots else "unchanged", None, (), {"expired snapshots": expired.snapshots})
+    policy, now_ms = task.policy, _read_now_ms(services)
+    expired = expire_snapshots(
+        services,
+        task.namespace,
+        task.table,
+        now_ms - policy.snapshot_age,
+        policy.snapshots_kept,
+        ref_age_ms=policy.ref_age,
+        protected_ms=now_ms - policy.ducklake_age if policy.ducklake_age else None,
+    )
+    counts = {"expired snapshots": expired.snapshots, "removed branches and tags": len(expired.refs)}
+    return TaskOutcome("done" if expired.snapshots or expired.refs else "unchanged", None, (), counts)
 
 
 def remove_orphans(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
@@ -98,4 +107,4 @@ def remove_orphans(services: Services, task: UpkeepTask, control: TaskControl) -
 def _read_now_ms(services: Services) -> int:
     """Read Postgres's time: by a clock of this machine that is ahead, too much would be old enough to go."""
     with services.database.statement(only_reads=True) as cursor:
-        return queue.read_clock(cursor)
+        return snapshots.read_clock(cursor)

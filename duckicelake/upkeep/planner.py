@@ -13,7 +13,7 @@ from duckicelake.catalog.upkeep_tasks import UpkeepSource
 from duckicelake.errors import BadInputError, InvalidRequestError
 from duckicelake.features.registry import load_hooks
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
-from duckicelake.lake.ducklake import maintenance
+from duckicelake.lake.ducklake import maintenance, snapshots
 from duckicelake.lake.ducklake.maintenance import InlinedRowStats, UpkeepStatistics
 from duckicelake.maintenance.plan import MaintenanceState, plan_jobs
 from duckicelake.maintenance.policy import AUTOMATIC, JOB_KINDS, parse_policy
@@ -67,7 +67,7 @@ def request_tasks(
     kinds: only these; none given: all, but those that delete for ever only where a policy asks for them.
     """
     with services.database.statement() as cursor:
-        now_ms = queue.read_clock(cursor)
+        now_ms = snapshots.read_clock(cursor)
     planned = find_due(services, now_ms, namespace, table, kinds)
     found = [item for item in planned if item.task.kind in list_kinds() and (kinds or item.task.is_chosen)]
     if found:

@@ -227,12 +227,6 @@ def finish_task(
     return cursor.execute(_SQL.finish, parameters).rowcount == 1
 
 
-def read_clock(cursor: Transaction) -> int:
-    """Read Postgres's time, in milliseconds since the epoch."""
-    (row,) = cursor.execute(_SQL.clock).fetchall()
-    return int(row[0])
-
-
 def find_table(cursor: Transaction, table_id: int) -> tuple[str, str] | None:
     """Find the names of a table's schema and of itself; None if it is gone."""
     row = cursor.execute(_SQL.names, {"table_id": table_id}).fetchone()

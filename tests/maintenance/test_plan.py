@@ -140,6 +140,20 @@ def test_snapshots_expire_when_neither_iceberg_nor_ducklake_wants_them_any_more(
     assert planned(replace(OLD, oldest_ms=None), **EXPIRING) == {}
 
 
+def test_branches_and_tags_expire_by_their_own_ages() -> None:
+    why = "a branch or tag is older than it may be"
+    table = replace(FRESH, snapshots=2, refs_end_ms=NOW - 1)
+    assert planned(table) == {}
+    assert planned(table, **EXPIRING) == {"expire": why}
+    assert planned(replace(table, refs_end_ms=NOW), **EXPIRING) == {}
+    short = replace(OLD, oldest_ms=NOW - 2 * DAY_MS, branch_age_ms=2 * DAY_MS)
+    why = "some of 9 snapshots are older than 2 days, which is how long they are kept"
+    assert planned(short, **EXPIRING) == {"expire": why}
+    assert planned(replace(short, branch_age_ms=3 * DAY_MS), **EXPIRING) == {}
+    assert planned(short, **EXPIRING, **under("expire_older_than", "3 days")) == {}
+    assert planned(replace(OLD, branch_age_ms=11 * DAY_MS), **EXPIRING).keys() == {"expire"}, "others have no such age"
+
+
 @pytest.mark.parametrize(
     ("text", "age"),
     [

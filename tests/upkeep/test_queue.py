@@ -21,6 +21,7 @@ from duckicelake.catalog.upkeep_tasks import TaskControl
 from duckicelake.catalog.warehouse import settle
 from duckicelake.errors import QueryMemoryError, StoreDeniedError, TaskStoppedError, UnavailableError, UnsupportedError
 from duckicelake.iceberg.rest import RenameTableRequest
+from duckicelake.lake.ducklake import snapshots
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.maintenance import read_table_ids
 from duckicelake.lake.inlined.flush_writer import hold_flush_lease
@@ -446,7 +447,7 @@ def is_compaction_due(services: Services, sizes: list[int]) -> bool:
             "FROM ducklake_table t, unnest(%(sizes)s::bigint[]) WITH ORDINALITY AS f (size, n)",
             {"sizes": sizes},
         )
-        now_ms = queue.read_clock(cursor)
+        now_ms = snapshots.read_clock(cursor)
     return bool(find_due(services, now_ms, NS, "t", ("compact",)))
 
 

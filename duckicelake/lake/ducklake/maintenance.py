@@ -30,8 +30,9 @@ class UpkeepStatistics:
 
     by_deleted_tenths: numbers of files that lost at least one tenth of their rows, two tenths, … nine.
     small_by_partition: numbers of partitions by their number of small files. oldest_ms: the oldest snapshot without a
-    branch or tag. described_ms: the newest snapshot with statistics. cleaned_ms: when orphans were last looked for.
-    delete_files: Iceberg's. location, format_version: None if no Iceberg client knows the table.
+    branch or tag. refs_end_ms: when the first branch or tag is as old as it may be. branch_age_ms: the shortest time
+    for which a branch keeps its snapshots. described_ms: the newest snapshot with statistics. cleaned_ms: when orphans
+    were last looked for. delete_files: Iceberg's. location, format_version: None if no Iceberg client knows the table.
     """
 
     table_id: int
@@ -54,6 +55,8 @@ class UpkeepStatistics:
     small_bytes: int
     snapshots: int
     oldest_ms: int | None
+    refs_end_ms: int | None
+    branch_age_ms: int | None
     current_ms: int | None
     described_ms: int | None
     cleaned_ms: int | None

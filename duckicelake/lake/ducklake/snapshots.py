@@ -228,6 +228,12 @@ def read_last_snapshot(cursor: Cursor[Row]) -> tuple[int, float]:
     return int(row[0]), float(row[1])
 
 
+def read_clock(cursor: Cursor[Row]) -> int:
+    """Read Postgres's time, in milliseconds since the epoch: clocks of machines that ask may be wrong."""
+    (row,) = cursor.execute(_SQL.clock).fetchall()
+    return int(row[0])
+
+
 def read_lake_format(cursor: Cursor[Row]) -> LakeFormat:
     """Read the format that the lake has in the caller's transaction: a migration changes it under a running server.
 

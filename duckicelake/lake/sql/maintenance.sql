@@ -36,6 +36,7 @@ known AS MATERIALIZED (
     SELECT d.table_id, d.location, d.format_version, d.current_snapshot_id,
            m.properties::jsonb AS properties,
            ARRAY(SELECT (r.value ->> 'snapshot-id')::bigint FROM json_each(coalesce(m.refs, '{}')) r) AS named,
+           coalesce(m.refs::jsonb, '{}') AS refs,
            ARRAY(SELECT (e.value ->> 'snapshot-id')::bigint
                  FROM json_array_elements(coalesce(m.statistics, '[]')) e) AS described
     FROM duckicelake_table d, json_to_record(d.metadata) AS m (properties json, refs json, statistics json)
@@ -158,6 +159,22 @@ history AS (
                max(timestamp_ms) FILTER (WHERE snapshot_id = ANY (k.described)) AS described_ms
         FROM duckicelake_snapshot WHERE table_id = k.table_id) h
 ),
+-- when the first branch or tag is as old as it may be, and the shortest time for which a branch keeps its snapshots
+retained AS (
+    SELECT k.table_id, min(r.max_snapshot_age) AS branch_age_ms,
+           min(least(h.timestamp_ms + coalesce(r.max_ref_age, CASE WHEN s.policies ->> 'history.expire.max-ref-age-ms'
+                   ~ '^[1-9][0-9]{0,18}$' THEN (s.policies ->> 'history.expire.max-ref-age-ms')::numeric END),
+               9e18)) FILTER (WHERE r.key <> 'main')::bigint AS refs_end_ms
+    FROM known k
+    JOIN sized s USING (table_id)
+    CROSS JOIN LATERAL (
+        SELECT key, (value ->> 'snapshot-id')::bigint AS snapshot_id, (value ->> 'max-ref-age-ms')::numeric AS max_ref_age,
+               (value ->> 'max-snapshot-age-ms')::bigint AS max_snapshot_age
+        FROM jsonb_each(k.refs)) r
+    JOIN duckicelake_snapshot h ON h.table_id = k.table_id AND h.snapshot_id = r.snapshot_id
+    WHERE k.refs <> '{}'
+    GROUP BY k.table_id
+),
 -- a small manifest counts only beside another of its content and spec: one can be made of the two
 listed AS (
     SELECT k.table_id, l.*
@@ -183,12 +200,13 @@ SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.
        coalesce(f.with_deletes, 0), coalesce(l.delete_files, 0)::bigint, coalesce(f.unsorted, 0)::bigint,
        coalesce(f.by_deleted_tenths, ARRAY[0,0,0,0,0,0,0,0,0]),
        coalesce(m.by_part, '{}'), coalesce(m.files, 0)::bigint, coalesce(m.bytes, 0)::bigint,
-       coalesce(h.snapshots, 0), h.oldest_ms, h.current_ms, h.described_ms, c.cleaned_ms,
+       coalesce(h.snapshots, 0), h.oldest_ms, r.refs_end_ms, r.branch_age_ms, h.current_ms, h.described_ms, c.cleaned_ms,
        coalesce(l.manifests, 0), coalesce(l.small_manifests, 0)
 FROM sized s
 LEFT JOIN filed f USING (table_id)
 LEFT JOIN small m USING (table_id)
 LEFT JOIN history h USING (table_id)
+LEFT JOIN retained r USING (table_id)
 LEFT JOIN listed l USING (table_id)
 LEFT JOIN cleaned c ON c.schema_name = s.schema_name AND c.table_name = s.table_name
 ORDER BY s.table_id;

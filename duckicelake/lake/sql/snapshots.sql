@@ -70,6 +70,9 @@ SELECT EXISTS (
 SELECT snapshot_id, extract(epoch FROM clock_timestamp() - snapshot_time)::float8
 FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1;
 
+-- clock: Postgres's time in milliseconds since the epoch
+SELECT trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
 -- insert_changes: what the snapshot changed
 INSERT INTO ducklake_snapshot_changes (snapshot_id, changes_made, author, commit_message, commit_extra_info)
 VALUES (%(snapshot_id)s, %(changes)s, %(author)s, %(message)s, %(extra_info)s);

@@ -90,11 +90,15 @@ class ExpireRequest(StrictRequest):
 
 
 class ExpireAnswer(SpecModel):
-    """How many left, or would leave, and how many there are then; keeps_files: the table says `gc.enabled=false`."""
+    """How many left, or would leave, and how many there are then.
+
+    keeps_files: the table says `gc.enabled=false`. refs: branches and tags that left, or would, as they were too old.
+    """
 
     snapshots: int
     left: int
     keeps_files: bool
+    refs: tuple[str, ...] = ()
 
 
 @clone_router.post("/namespaces/{namespace}/clone", openapi_extra=describe_body(CloneTableRequest))
@@ -113,7 +117,7 @@ def expire(services: KeyedServices, namespace: NamespacePath, table: TablePath, 
     done = expire_snapshots(
         services, namespace, table, request.older_than_ms, request.retain_last, is_dry_run=request.dry_run
     )
-    return ExpireAnswer(snapshots=done.snapshots, left=done.left, keeps_files=done.keeps_files)
+    return ExpireAnswer(snapshots=done.snapshots, left=done.left, keeps_files=done.keeps_files, refs=done.refs)
 
 
 class ExplainRequest(StrictRequest):

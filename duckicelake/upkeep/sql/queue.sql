@@ -143,9 +143,6 @@ SELECT t.state, count(*),
        coalesce(extract(epoch FROM clock_timestamp() - min(t.created) FILTER (WHERE t.available <= clock_timestamp())), 0)::float8
 FROM duckicelake_upkeep_task t GROUP BY t.state;
 
--- clock: Postgres's time in milliseconds since the epoch
-SELECT trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
-
 -- failures: of workers' attempts, those in the last hour that didn't do their task, by kind; of the newest jobs alone
 SELECT j.kind, count(*)
 FROM duckicelake_job j
