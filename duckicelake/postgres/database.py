@@ -94,6 +94,7 @@ class Database:
         # Postgres gets some seconds to report by itself that a statement took too long.
         margin = min(5.0, max(1.0, statement_seconds / 4))
         self._answer_seconds = statement_seconds + margin if statement_seconds else None
+        self._statement_seconds = statement_seconds
         self._rules = rules
         self._session = PinnedSession(
             rules.marker_table,
@@ -271,7 +272,11 @@ class Database:
     def open_listener(self, channel: str | None) -> NotificationListener:
         """Make a listener outside the pool for the notifications of a channel; `close` closes it too."""
         listener = NotificationListener(
-            self.url, build_parameters(self.url, LISTENER_LOST_AFTER_MS), channel, self._configure_at_once
+            self.url,
+            build_parameters(self.url, LISTENER_LOST_AFTER_MS),
+            channel,
+            self._configure_at_once,
+            self._statement_seconds,
         )
         self._side_connections.append(listener)
         return listener

@@ -1,10 +1,13 @@
-"""Listen for NOTIFY on a connection of its own."""
+"""Listen for NOTIFY on a connection of its own, which may hold a lease of its session."""
 
 import select
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from math import inf, isfinite
+from threading import Event, Thread
+from time import monotonic
+from typing import Any, Final
 
 import psycopg
 from psycopg import Cursor, Notify, sql
@@ -12,6 +15,10 @@ from psycopg import Cursor, Notify, sql
 from duckicelake.errors import UnavailableError
 from duckicelake.postgres.pipeline import DeferredConnection
 from duckicelake.postgres.queries import Row
+
+_LIMIT_IDLENESS_SQL: Final = "SELECT set_config('idle_session_timeout', current_setting('statement_timeout'), false)"
+_USES: Final = 3
+"""How often a lease's session is used in the time for which it may be idle."""
 
 
 class NotificationListener:
@@ -23,16 +30,20 @@ class NotificationListener:
         defaults: Mapping[str, Any],
         channel: str | None,
         configure: Callable[[DeferredConnection], None],
+        statement_seconds: float = 0,
     ) -> None:
         """Store the parameters of the connection, without connecting.
 
         channel: listened to from the beginning. configure: makes connections like the pool's. defaults: parameters of
-        connections, as how soon to give up.
+        connections, as how soon to give up. statement_seconds: for which a statement may run; 0: any time.
         """
         self._url = url
         self._defaults = defaults
         self._channel = channel
         self._configure = configure
+        self._lease_pause = statement_seconds / _USES or inf
+        self._use_seconds = inf
+        """The longest time for which the session is left idle."""
         self._wakes: tuple[socket.socket, socket.socket] | None = None
         self._connection: DeferredConnection | None = None
         self._channel_listened: str | None = None
@@ -40,23 +51,52 @@ class NotificationListener:
         self.is_closed = False
 
     @contextmanager
-    def connect(self) -> Iterator[Cursor[Row]]:
+    def connect(self, *, is_lease: bool = False) -> Iterator[Cursor[Row]]:
         """Connect until the block ends; each statement is a transaction. Raises UnavailableError if that fails.
 
         A notification from now on ends a `wait`, also if it came while a statement ran. UnavailableError is also raised
         if the connection is lost.
+
+        is_lease: whether the session is to hold a lock as a lease. Postgres then ends the session once it is idle for
+        as long as a statement may take, as that of a process that is frozen. `wait`, `rest` and `kept_alive` use it.
         """
         try:
             with DeferredConnection.connect(self._url, autocommit=True, **self._defaults) as connection:
                 self._configure(connection)
                 connection.add_notify_handler(self._hear)
                 self._connection, self._channel_listened = connection, None
+                if is_lease:
+                    connection.execute(_LIMIT_IDLENESS_SQL)
+                    self._use_seconds = self._lease_pause
                 self.listen_to(self._channel)
                 yield connection.cursor()
         except psycopg.Error as error:
             raise UnavailableError(f"Postgres does not answer: {error}") from error
         finally:
-            self._connection = None
+            self._connection, self._use_seconds = None, inf
+
+    @contextmanager
+    def kept_alive(self) -> Iterator[None]:
+        """Use a lease's session now and then while the block does long work without it.
+
+        The lease then lasts as long as the work, but ends if the process is frozen.
+        """
+        if self._connection is None or not isfinite(self._use_seconds):
+            yield
+            return
+        ended = Event()
+        thread = Thread(target=self._use_until, args=(self._connection, ended), name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _use_until(self, connection: DeferredConnection, ended: Event) -> None:
+        with suppress(psycopg.Error):  # the next statement in the session raises it
+            while not ended.wait(self._use_seconds):
+                connection.execute("SELECT")
 
     def listen_to(self, channel: str | None) -> bool:
         """Listen to a channel, or to none, which saves Postgres the notifications.
@@ -94,8 +134,15 @@ class NotificationListener:
         poll = select.poll()
         for file in (self._wakes[0].fileno(), *files):
             poll.register(file, select.POLLIN)
-        if not self.is_closed:
-            poll.poll(seconds * 1000)
+        until = monotonic() + seconds
+        while not self.is_closed:
+            left = max(0.0, until - monotonic())
+            if poll.poll(min(left, self._use_seconds) * 1000) or left <= self._use_seconds:
+                return
+            if self._connection is not None:
+                self._connection.execute("SELECT")
+            if files and self._news:
+                return
 
     def close(self) -> None:
         """End the wait under way, and all that would follow."""

@@ -19,6 +19,7 @@ from psycopg_pool import ConnectionPool
 from psycopg_pool.pool import AddConnection
 
 from duckicelake.errors import UnsupportedCatalogError
+from duckicelake.postgres.frozen_sessions import UNLIMITED_KEY
 from duckicelake.postgres.pipeline import DeferredConnection
 from duckicelake.postgres.queries import Row
 
@@ -191,6 +192,7 @@ def adapt_json(connection: Connection[Any]) -> None:
 def disable_timeout(cursor: Cursor[Row]) -> None:
     """Let the statements of this transaction run for any time: a migration builds indexes."""
     cursor.execute("SET LOCAL statement_timeout TO 0")
+    cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, 0)", [UNLIMITED_KEY])
     if isinstance(cursor.connection, DeferredConnection):
         cursor.connection.answer_seconds = None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.postgres.frozen_sessions import FrozenSessionWatch
 from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.queries import Transaction
 
@@ -26,7 +27,7 @@ class LeaderTask:
         channel: The channel of the notices.
         is_free: Whether no process has the task at this moment.
         lead: Takes the task for as long as the session lasts; False if another process has it.
-        work: Does the task until the notices are closed.
+        work: Does the task until the notices are closed. Long work without the cursor is in `notices.kept_alive`.
 
     """
 
@@ -70,6 +71,7 @@ class _Leader:
         self._failed = failed
         self._ended = threading.Event()
         self._notices = services.database.open_listener(duty.channel)
+        self._frozen = FrozenSessionWatch()
 
     def run(self) -> None:
         """Run until it is ended; work under way is finished."""
@@ -91,9 +93,10 @@ class _Leader:
 
     def _is_free(self) -> bool:
         with self._services.database.statement() as cursor:
+            self._frozen.look(cursor)
             return self._duty.is_free(cursor)
 
     def _lead(self) -> None:
-        with self._notices.connect() as cursor:
+        with self._notices.connect(is_lease=True) as cursor:
             if self._duty.lead(cursor):
                 self._duty.work(self._notices, cursor)

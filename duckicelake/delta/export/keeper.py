@@ -1,7 +1,7 @@
 """A background thread that updates Delta logs soon after each commit, whichever client made it."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -51,7 +51,7 @@ def keep_delta_logs_in_background(
 def _run_keeper(keeper: "DeltaLogKeeper", notices: NotificationListener, cursor: Transaction) -> None:
     while not notices.is_closed:
         began = monotonic()
-        if keeper.look(cursor, lambda: notices.is_closed):
+        if keeper.look(cursor, lambda: notices.is_closed, notices.kept_alive):
             if notices.listen_to(SNAPSHOTS):
                 continue
             notices.rest(min(_REST_SECONDS * (monotonic() - began), _MAX_REST_SECONDS))
@@ -72,21 +72,32 @@ class DeltaLogKeeper:
         self._failures: dict[int, str] = {}
         self._mended: set[int] = set()
 
-    def look(self, cursor: Transaction, is_ended: Callable[[], bool] = lambda: False) -> bool:
-        """Bring each log up to date, and remove logs that aren't wanted any more; return whether any is wanted."""
+    def look(
+        self,
+        cursor: Transaction,
+        is_ended: Callable[[], bool] = lambda: False,
+        kept_alive: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> bool:
+        """Bring each log up to date, and remove logs that aren't wanted any more; return whether any is wanted.
+
+        kept_alive: opens a block in which the cursor isn't used.
+        """
         versions = logs.read_versions(cursor)
         changed = {table_id for table_id, version in versions.items() if self._versions.get(table_id) != version}
         same = self._enabled & versions.keys() - changed
         self._enabled, self._versions = same | logs.find_enabled(cursor, changed), versions
-        for table_id in logs.find_abandoned(cursor):
-            remove_log(self._services, table_id)
-        for table_id in sorted(self._enabled):
-            if not is_ended():
-                self._look_at(cursor, table_id)
+        abandoned = logs.find_abandoned(cursor)
+        with kept_alive():
+            for table_id in abandoned:
+                remove_log(self._services, table_id)
+            for table_id in sorted(self._enabled):
+                if not is_ended():
+                    self._look_at(table_id)
         return bool(self._enabled)
 
-    def _look_at(self, cursor: Transaction, table_id: int) -> None:
-        named = locations.read_last_name(cursor, table_id)
+    def _look_at(self, table_id: int) -> None:
+        with self._services.database.statement() as cursor:
+            named = locations.read_last_name(cursor, table_id)
         if named is None:
             return
         name = f"{named[0]}.{named[1]}"

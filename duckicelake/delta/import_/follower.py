@@ -45,7 +45,8 @@ def follow_delta_in_background(
 def _follow(follower: "DeltaFollower", seconds: float, notices: NotificationListener, cursor: Transaction) -> None:
     while not notices.is_closed:
         followed = sources.read_sources(cursor, followed=True)
-        came = follower.look(followed, lambda: notices.is_closed)
+        with notices.kept_alive():
+            came = follower.look(followed, lambda: notices.is_closed)
         if not came:
             notices.rest(seconds if followed else _IDLE_SECONDS)
 

@@ -100,7 +100,7 @@ class _Courier:
         self._notices.release()
 
     def _deliver(self) -> None:
-        with self._notices.connect() as cursor:
+        with self._notices.connect(is_lease=True) as cursor:
             if outbox.take_turn(cursor, self.name):
                 try:
                     Deliverer(cursor, self._outlet, self._most, self._listener).run(self._notices, self._ending)

@@ -217,7 +217,7 @@ class Deliverer:
             if ending.deadline is not None and not looked_last:
                 looked_last, self._look_at = True, 0.0
             self._look_if_due()
-            has_sent = self._send_next()
+            has_sent = self._send_next(notices)
             self._save_if_due()
             if has_sent:
                 continue
@@ -293,13 +293,14 @@ class Deliverer:
             self._listener.meter.lineage_sent(self._name, "dropped", dropped)
             self._listener.warn("lineage events were dropped", transport=self._name, events=dropped)
 
-    def _send_next(self) -> bool:
+    def _send_next(self, notices: NotificationListener) -> bool:
         """Try one event; return whether there was one."""
         now = monotonic()
         event = self._queue.take(now) if now >= self._away_until else None
         if event is None:
             return False
-        failure = self._outlet.send(orjson.loads(event.text))
+        with notices.kept_alive():
+            failure = self._outlet.send(orjson.loads(event.text))
         if failure is None:
             self._note_delivered(event)
         elif failure.kind == "refused" or self._is_hopeless(event, failure):

@@ -1,0 +1,113 @@
+"""A session whose client is frozen keeps no lock for ever; one whose client works for long keeps its own."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+
+import psycopg
+import pytest
+
+from duckicelake.errors import UnavailableError
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.frozen_sessions import end_frozen_sessions
+from duckicelake.postgres.notify import NotificationListener
+from duckicelake.postgres.queries import Transaction
+from duckicelake.postgres.session import disable_timeout
+
+STATEMENT_SECONDS = 0.6
+LONG_SECONDS = 3 * STATEMENT_SECONDS
+
+
+@pytest.fixture
+def limited(database_url: str) -> Iterator[Database]:
+    """The lake, with a short limit for statements."""
+    with closing(open_lake_database(database_url, 4, STATEMENT_SECONDS)) as database:
+        yield database
+
+
+def count_ended(database: Database) -> int:
+    with database.statement() as cursor:
+        return end_frozen_sessions(cursor)
+
+
+@contextmanager
+def copying(cursor: Transaction) -> Iterator[None]:
+    """Have Postgres read a COPY of which nothing comes for a long time."""
+    cursor.execute("CREATE TEMP TABLE copied (i INT)")
+    with cursor.copy("COPY copied FROM STDIN"):
+        time.sleep(LONG_SECONDS)
+        yield
+
+
+@contextmanager
+def answering(cursor: Transaction) -> Iterator[None]:
+    """Have Postgres write an answer that isn't read for a long time."""
+    cursor.connection.pgconn.send_query(b"SELECT repeat('x', 1000) FROM generate_series(1, 100000)")
+    time.sleep(LONG_SECONDS)
+    yield
+    cursor.connection.close()
+
+
+@pytest.mark.parametrize("busy", [copying, answering])
+def test_session_that_waits_for_its_client_is_ended(
+    limited: Database, database: Database, busy: Callable[[Transaction], AbstractContextManager[None]]
+) -> None:
+    with suppress(UnavailableError), limited.transaction() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(1)")
+        with busy(cursor):
+            assert count_ended(limited) == 1
+            with database.transaction() as other:
+                other.execute("SELECT pg_advisory_xact_lock(1)")
+
+
+def test_transaction_without_a_limit_is_left_alone(limited: Database) -> None:
+    with limited.transaction() as cursor:
+        disable_timeout(cursor)
+        with copying(cursor):
+            assert count_ended(limited) == 0
+
+
+def test_session_of_another_program_is_left_alone(limited: Database, database_url: str) -> None:
+    with psycopg.connect(database_url, application_name="another") as connection, copying(connection.cursor()):
+        assert count_ended(limited) == 0
+
+
+def test_sessions_are_left_alone_where_statements_may_take_any_time(database: Database) -> None:
+    with database.transaction() as cursor, copying(cursor):
+        assert count_ended(database) == 0
+
+
+def work_for_long(notices: NotificationListener) -> None:
+    with notices.kept_alive():
+        time.sleep(LONG_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda notices: notices.wait(LONG_SECONDS),
+        lambda notices: notices.rest(LONG_SECONDS),
+        work_for_long,
+    ],
+    ids=["wait", "rest", "work"],
+)
+def test_lease_lasts_while_its_process_runs(limited: Database, work: Callable[[NotificationListener], None]) -> None:
+    notices = limited.open_listener(None)
+    with notices.connect(is_lease=True) as cursor:
+        cursor.execute("SELECT pg_advisory_lock(1)")
+        work(notices)
+        assert cursor.execute("SELECT 1").fetchall() == [(1,)]
+    notices.release()
+
+
+def test_lease_that_is_not_used_ends(limited: Database) -> None:
+    notices = limited.open_listener(None)
+    with notices.connect(is_lease=True) as cursor:
+        cursor.execute("SELECT pg_advisory_lock(1)")
+        time.sleep(LONG_SECONDS)
+        with limited.statement() as other:
+            assert other.execute("SELECT pg_try_advisory_lock(1)").fetchall() == [(True,)]
+        with pytest.raises(psycopg.OperationalError):
+            cursor.execute("SELECT 1")
+    notices.release()
