@@ -145,44 +145,75 @@ def history(
 
 def policies(
     lake: Lake,
-    table: Annotated[
-        str | None, typer.Argument(help="A table (default: the whole lake).", autocompletion=complete_names)
+    what: Annotated[
+        str | None,
+        typer.Argument(help="A table or a namespace (default: the whole lake).", autocompletion=complete_names),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="<policy>=<value> of the whole lake; may be repeated.")
+        list[str] | None, typer.Option("--set", help="<policy>=<value> to set there; may be repeated.")
     ] = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", help="A policy of the whole lake to remove; may be repeated.")
+        list[str] | None, typer.Option("--unset", help="A policy to remove there; may be repeated.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the policies of the lake, or those that a table has and who says each; change those of the lake."""
-    from duckicelake.errors import BadInputError
-    from duckicelake.rest.names import parse_table
-
-    if table is not None:
-        if set_ or unset:
-            raise BadInputError("--set and --unset are about the whole lake: set a property of the table instead")
-        answer = lake.client.get(lake.client.pipeline(*parse_table(table), "policies"))
-        if as_json:
-            print_json(answer)
-        else:
-            rows = ((policy["name"], policy["value"], policy["source"]) for policy in answer["policies"])
-            print_rows(("policy", "value", "from"), rows)
-            if answer["problem"]:
-                sys.stderr.write(f"{answer['problem']}\n")
-        return
-    path = lake.client.own("pipeline", "policies")
-    answer = lake.client.get(path)
-    if set_ or unset:
-        wanted = {name: value for name, value in answer["policies"].items() if name not in (unset or ())}
-        answer = lake.client.change("PUT", path, {"policies": wanted | _parse_pairs(set_ or ())})
+    """Print the policies of a table, a namespace or the lake, and who says each; change those that it sets itself."""
+    query = _build_query(lake, what)
+    updates = _parse_pairs(set_ or ())
+    removals = [name for name in unset or () if name not in updates]
+    if updates or removals:
+        _change_policies(lake, query, updates, removals)
+    if query:
+        answer = lake.client.get(_build_policies_path(lake, query))
+        rows = [(policy["name"], policy["value"], policy["source"]) for policy in answer["policies"]]
+    else:
+        answer = lake.client.get(lake.client.own("pipeline", "policies"))
+        said = {name: (value, "settings") for name, value in answer["settings"].items()}
+        said |= {name: (value, "lake") for name, value in answer["policies"].items()}
+        rows = [(name, *said[name]) for name in sorted(said)]
     if as_json:
         print_json(answer)
-        return
-    said = {name: (value, "settings") for name, value in answer["settings"].items()}
-    said |= {name: (value, "lake") for name, value in answer["policies"].items()}
-    print_rows(("policy", "value", "from"), ((name, *said[name]) for name in sorted(said)))
+    else:
+        print_rows(("policy", "value", "from"), rows)
+    if answer.get("problem"):
+        sys.stderr.write(f"{answer['problem']}\n")
+
+
+def _change_policies(lake: Lake, query: Mapping[str, str], updates: Mapping[str, str], removals: Sequence[str]) -> None:
+    """Set and remove policies of a table or namespace, as its properties, or of the lake. Raises BadInputError."""
+    from duckicelake.maintenance.policy import parse_policy
+    from duckicelake.rest.names import format_name
+
+    _check_names((*updates, *removals))
+    parse_policy(updates)
+    namespace = tuple(query["namespace"].split("\x1f")) if query else ()
+    if "table" in query:
+        lake.table(format_name(namespace, query["table"])).update_properties(updates, removals)
+    elif query:
+        lake.update_namespace(format_name(namespace[:-1], namespace[-1]), updates, removals)
+    else:
+        path = lake.client.own("pipeline", "policies")
+        present = lake.client.get(path)["policies"]
+        kept = {name: value for name, value in present.items() if name not in removals}
+        lake.client.change("PUT", path, {"policies": {**kept, **updates}})
+
+
+def _check_names(names: Sequence[str]) -> None:
+    from duckicelake.errors import BadInputError
+    from duckicelake.properties import is_policy
+
+    wrong = next((name for name in names if not is_policy(name)), None)
+    if wrong is not None:
+        raise BadInputError(f"{wrong!r} is no policy: expected maintenance.… or history.expire.…")
+
+
+def _build_policies_path(lake: Lake, query: Mapping[str, str]) -> str:
+    from duckicelake.rest.client import encode_namespace
+
+    namespace = tuple(query["namespace"].split("\x1f"))
+    if "table" in query:
+        return lake.client.pipeline(namespace, query["table"], "policies")
+    return lake.client.own("pipeline", "namespaces", encode_namespace(namespace), "policies")
 
 
 @one_line_errors()
@@ -369,6 +400,8 @@ add_catalog_command(
     "duckicelake upkeep policies",
     "duckicelake upkeep policies sales.orders",
     "duckicelake upkeep policies --set maintenance.automatic=flush,compact,expire",
+    "duckicelake upkeep policies sales --set history.expire.max-snapshot-age-ms=604800000",
+    "duckicelake upkeep policies sales.orders --unset maintenance.sort.order",
     name="policies",
 )
 add_group(app, _group)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import BadInputError, InvalidRequestError, NoSuchTableError
+from duckicelake.errors import BadInputError, InvalidRequestError, NoSuchNamespaceError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.maintenance.policy import parse_policy
@@ -20,7 +20,7 @@ _DUCKLAKES: Final = frozenset({"expire_older_than", "parquet_compression", GC_EN
 
 @dataclass(frozen=True, slots=True)
 class PolicyValue:
-    """A policy of a table. source: who says it: settings, lake, a DuckLake option, a namespace, the table."""
+    """A policy of a table or namespace. source: who says it: settings, lake, a DuckLake option, namespace, or table."""
 
     name: str
     value: str
@@ -29,20 +29,25 @@ class PolicyValue:
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicies:
-    """The policies of a table; those that are not set have their defaults. problem: what is wrong with them."""
+    """The policies of a table or namespace that are set; others have their defaults. problem: what is wrong."""
 
     values: tuple[PolicyValue, ...]
     problem: str | None = None
 
 
-def find_policies(services: Services, namespace: Namespace, table: str) -> EffectivePolicies:
-    """Find the policies of a table, and who says each. NoSuchTableError."""
+def find_policies(services: Services, namespace: Namespace, table: str | None) -> EffectivePolicies:
+    """Find the policies of a table, or those that a namespace hands on, and who says each.
+
+    Raises NoSuchTableError, NoSuchNamespaceError.
+    """
     names = {"schema_name": to_schema_name(namespace), "table_name": table}
     with services.database.reading() as cursor:
         ((is_live,),) = cursor.execute(_SQL.is_live, names).fetchall()
         layers = cursor.execute(_SQL.layers, names).fetchall()
+    if not is_live and table is None:
+        raise NoSuchNamespaceError(f"Namespace does not exist: {names['schema_name']}")
     if not is_live:
-        raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, table)}")
+        raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, table or '')}")
     said = {name: PolicyValue(name, value, "settings") for name, value in services.maintenance.items()}
     said |= {name: PolicyValue(name, value, source) for source, name, value in layers if _decides(name)}
     values = tuple(said[name] for name in sorted(said))

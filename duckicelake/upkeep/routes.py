@@ -35,12 +35,14 @@ from duckicelake.server.routes.dependencies import (
 from duckicelake.upkeep import policies, queue
 from duckicelake.upkeep.actions import list_kinds
 from duckicelake.upkeep.planner import request_part, request_tasks
+from duckicelake.upkeep.policies import EffectivePolicies
 from duckicelake.upkeep.queue import DueTask, QueuedTask, TaskFilter
 from duckicelake.upkeep.service import wake_planner
 
 _TASKS_PATH: Final = "/pipeline/v1/upkeep"
 _TABLE_TASKS_PATH: Final = "/pipeline/v1/namespaces/{namespace}/tables/{table}/upkeep"
 _POLICIES_PATH: Final = "/pipeline/v1/policies"
+_NAMESPACE_POLICIES_PATH: Final = "/pipeline/v1/namespaces/{namespace}/policies"
 _TABLE_POLICIES_PATH: Final = "/pipeline/v1/namespaces/{namespace}/tables/{table}/policies"
 _STATES: Final = ("queued", "running", "waiting", "blocked", "failed", "done")
 _MAX_POLICIES: Final = 100
@@ -128,15 +130,15 @@ class LakePoliciesAnswer(SpecModel):
 
 
 class UpkeepPolicy(SpecModel):
-    """A policy of a table. source: settings, lake, a DuckLake option, `namespace <name>` or table."""
+    """A policy of a table or namespace. source: settings, lake, a DuckLake option, `namespace <name>` or table."""
 
     name: str
     value: str
     source: str
 
 
-class TablePolicies(SpecModel):
-    """The policies of a table that are set; others have their defaults. problem: what is wrong with them."""
+class EffectivePoliciesAnswer(SpecModel):
+    """The policies of a table or namespace that are set; others have their defaults. problem: what is wrong."""
 
     policies: tuple[UpkeepPolicy, ...]
     problem: str | None = None
@@ -206,12 +208,21 @@ def set_lake_policies(services: AppServices, body: Body) -> LakePoliciesAnswer:
     return LakePoliciesAnswer(policies=given, settings=dict(services.maintenance))
 
 
+@router.get(_NAMESPACE_POLICIES_PATH)
+def read_namespace_policies(services: AppServices, namespace: NamespacePath) -> EffectivePoliciesAnswer:
+    """Read the policies of upkeep that a namespace hands on to its tables, and who says each."""
+    return _answer_policies(policies.find_policies(services, namespace, None))
+
+
 @router.get(_TABLE_POLICIES_PATH)
-def read_table_policies(services: AppServices, namespace: NamespacePath, table: TablePath) -> TablePolicies:
+def read_table_policies(services: AppServices, namespace: NamespacePath, table: TablePath) -> EffectivePoliciesAnswer:
     """Read what the policies of upkeep of a table come to, and who says each."""
-    found = policies.find_policies(services, namespace, table)
+    return _answer_policies(policies.find_policies(services, namespace, table))
+
+
+def _answer_policies(found: EffectivePolicies) -> EffectivePoliciesAnswer:
     values = tuple(UpkeepPolicy(name=value.name, value=value.value, source=value.source) for value in found.values)
-    return TablePolicies(policies=values, problem=found.problem)
+    return EffectivePoliciesAnswer(policies=values, problem=found.problem)
 
 
 def _request(
@@ -267,6 +278,7 @@ _NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("POST", _TABLE_TASKS_PATH): InPath((WRITE,), Privilege.ALTER),
     ("GET", _POLICIES_PATH): AnyToken(),
     ("PUT", _POLICIES_PATH): WholeCatalog(privileges=Privilege.ALTER),
+    ("GET", _NAMESPACE_POLICIES_PATH): InPath((READ,)),
     ("GET", _TABLE_POLICIES_PATH): InPath((READ,), Privilege.SELECT),
 }
 ROUTES: Final = FeatureRoutes((router,), _NEEDS, (RequestUpkeep, RequestTableUpkeep, LakePolicies))

@@ -19,6 +19,7 @@ from duckicelake.upkeep.planner import plan_lake
 from duckicelake.upkeep.process import LakeRounds
 from duckicelake.upkeep.worker import Worker
 from tests.support.client import Client, duckdb_rows, pyiceberg_rows, set_properties
+from tests.support.commands import run_here
 from tests.support.waits import wait_until
 from tests.upkeep.test_queue import LIMITS, insert
 
@@ -119,6 +120,7 @@ def test_part_of_a_table_is_compacted_and_no_plan_makes_it_the_whole(
         ("POST", f"{TABLE}/upkeep", {"where": "id = 1", "kinds": ["sort"]}, 400, "set maintenance.sort.order"),
         ("POST", "/pipeline/v1/namespaces/ns/tables/none/upkeep", {}, 404, "Table does not exist: ns.none"),
         ("GET", "/pipeline/v1/namespaces/ns/tables/none/policies", None, 404, "Table does not exist: ns.none"),
+        ("GET", "/pipeline/v1/namespaces/none/policies", None, 404, "Namespace does not exist: none"),
         ("GET", "/pipeline/v1/upkeep?state=nope", None, 400, "'nope' is no state of a task: there are queued"),
         ("GET", "/pipeline/v1/upkeep?table=t", None, 400, "give that, too"),
         ("PUT", "/pipeline/v1/policies", {"policies": {AUTOMATIC: "nope"}}, 400, "should be none, or kinds of flush"),
@@ -145,3 +147,29 @@ def test_policies_say_who_set_them(http: httpx.Client) -> None:
     assert found["maintenance.flush.min-rows"] == ("3", "table")
     assert found["maintenance.quiet-hours"] == ("01:00-02:00 Asia/Tokyo", "namespace ns")
     assert answer["problem"] is None
+
+
+def test_command_sets_policies_of_a_table_a_namespace_and_the_lake(client: Client, http: httpx.Client) -> None:
+    def call(*arguments: str) -> tuple[int, list[list[str]], str]:
+        ended = run_here("upkeep", "policies", *arguments, "--uri", str(http.base_url))
+        rows = [line.strip().split(maxsplit=2) for line in ended.stdout.splitlines() if line.startswith("maintenance.")]
+        return ended.returncode, rows, ended.stderr
+
+    few, late = "maintenance.compaction.min-files", "maintenance.flush.max-age"
+    assert call("ns.t", "--unset", "maintenance.flush.min-rows")[1] == []
+    assert call("--set", f"{few}=9")[1] == [[few, "9", "lake"]]
+    assert call("ns", "--set", f"{few}=8", "--set", f"{late}=2h")[1] == [
+        [few, "8", "namespace ns"],
+        [late, "2h", "namespace ns"],
+    ]
+    assert call("ns.t", "--set", f"{few}=7")[1] == [[few, "7", "table"], [late, "2h", "namespace ns"]]
+    assert client.metadata()["properties"][few] == "7"
+    assert call("ns.t")[1] == [[few, "7", "table"], [late, "2h", "namespace ns"]]
+    assert call("ns.t", "--unset", few)[1][0] == [few, "8", "namespace ns"]
+    assert call("ns", "--unset", few, "--unset", late)[1] == [[few, "9", "lake"]]
+    assert call("--unset", few)[1] == []
+    for wrong, says in (("owner=me", "'owner' is no policy"), (f"{few}=many", "should be a number from 1 on")):
+        for place in ((), ("ns",), ("ns.t",)):
+            code, rows, error = call(*place, "--set", wrong)
+            assert (code, rows, says in error) == (2, [], True), error
+    assert call("none")[::2] == (2, "duckicelake: there is neither a table nor a namespace none\n")

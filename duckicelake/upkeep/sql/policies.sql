@@ -1,8 +1,10 @@
--- layers: the policies of a live table by who says them, the weakest first
+-- layers: the policies of a live table, or of a namespace without the name of one, by who says them, the weakest first
 WITH wanted AS (
     SELECT t.table_id, s.schema_id, s.schema_name
-    FROM ducklake_table t JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
-    WHERE t.end_snapshot IS NULL AND s.schema_name = %(schema_name)s AND t.table_name = %(table_name)s
+    FROM duckicelake_schemas() s
+    LEFT JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.end_snapshot IS NULL AND t.table_name = %(table_name)s
+    WHERE s.end_snapshot IS NULL AND s.schema_name = %(schema_name)s
+      AND (t.table_id IS NOT NULL OR %(table_name)s::text IS NULL)
 ),
 option AS (
     SELECT scope, scope_id, value, CASE key
@@ -40,7 +42,10 @@ layer AS (
 )
 SELECT source, name, value FROM layer ORDER BY rank, name;
 
--- is_live: whether there is such a table
+-- is_live: whether there is such a table, or such a namespace without the name of one
 SELECT EXISTS (
-    SELECT FROM ducklake_table t JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
-    WHERE t.end_snapshot IS NULL AND s.schema_name = %(schema_name)s AND t.table_name = %(table_name)s);
+    SELECT FROM duckicelake_schemas() s
+    WHERE s.end_snapshot IS NULL AND s.schema_name = %(schema_name)s
+      AND (%(table_name)s::text IS NULL OR EXISTS (
+          SELECT FROM ducklake_table t
+          WHERE t.schema_id = s.schema_id AND t.end_snapshot IS NULL AND t.table_name = %(table_name)s)));

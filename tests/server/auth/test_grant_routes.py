@@ -59,9 +59,11 @@ ON_NAMESPACE: dict[str, set[str]] = {
 }
 """Privileges of which one alone, on the namespace or above it, lets a request through."""
 
-SEEING = {f"{method} {NAMESPACE}" for method in ("GET", "HEAD")} | {
-    f"GET {NAMESPACE}/{what}" for what in ("tables", "views", "materialized-views", "history")
-}
+SEEING = (
+    {f"{method} {NAMESPACE}" for method in ("GET", "HEAD")}
+    | {f"GET {NAMESPACE}/{what}" for what in ("tables", "views", "materialized-views", "history")}
+    | {f"GET /pipeline{NAMESPACE}/policies"}
+)
 """Routes for which any privilege will do, on the namespace, above it, or on something in it."""
 
 ON_OBJECT: dict[str, set[str]] = {

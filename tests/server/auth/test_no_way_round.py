@@ -39,6 +39,7 @@ BESIDE: Final = {
         "/v1/events", "/v1/history", "/v1/namespaces/{namespace}/history", "/v1/dropped",
         "/v1/dropped/{kind}/{object_id}", "/pipeline/v1/jobs", "/pipeline/v1/plan",
         "/pipeline/v1/tables", "/pipeline/v1/upkeep", "/pipeline/v1/policies",
+        "/pipeline/v1/namespaces/{namespace}/policies",
     ),
     "names the table in its body, and is refused": (
         "/v1/namespaces/{namespace}/clone", "/v1/namespaces/{namespace}/register", "/v1/tables/rename",

@@ -231,6 +231,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"POST /pipeline{TABLE}/upkeep": (WRITERS, 400),
     "GET /pipeline/v1/policies": (KNOWN, 200),
     "PUT /pipeline/v1/policies": ({"root"}, 400),
+    f"GET /pipeline{NAMESPACE}/policies": (READERS, 200),
     f"GET /pipeline{TABLE}/policies": (READERS, 200),
     f"POST /pipeline{TABLE}/orphans": (WRITERS, 400),
     "GET /lineage/v1/graph": (KNOWN, 400),
