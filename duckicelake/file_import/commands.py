@@ -44,6 +44,13 @@ QuarantineOption = Annotated[
 ]
 MemoryOption = Annotated[str, typer.Option(help="Memory of DuckDB.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads of DuckDB (default: all cores).")]
+RootsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Folders and prefixes, joined by commas, below which the files must lie (default: anywhere).",
+        envvar="DUCKICELAKE_CLIENT_ROOTS",
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before a table is created or changed.")]
 _EVOLVE: Final = ("add", "strict")
 _LOAD_EXAMPLES: Final = (
@@ -81,6 +88,7 @@ def load(
     ] = None,
     memory: MemoryOption = "700MB",
     threads: ThreadsOption = None,
+    roots: RootsOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every row, print the plan, write nothing.")] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -109,6 +117,7 @@ def load(
         max_bad=max_bad,
         memory=memory,
         threads=threads,
+        roots=roots,
     )
     with (
         _name_run(None if dry_run else request.run_id),
@@ -144,6 +153,7 @@ def watch(
     again: Annotated[bool, typer.Option("--again", help="Try files that failed before once more.")] = False,
     memory: MemoryOption = "700MB",
     threads: ThreadsOption = None,
+    roots: RootsOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -170,6 +180,7 @@ def watch(
         bad_rows=bad_rows,
         memory=memory,
         threads=threads,
+        roots=roots,
     )
     order = module.WatchRequest(
         location,
@@ -368,10 +379,12 @@ def _build_request(
     layout: tuple[str | None, str | None],
     quarantine: str | None,
     options: Sequence[str],
+    roots: str | None,
     **given: Any,
 ) -> FileLoad:
     """Build the request. Raises BadInputError for an option that can't be."""
     from duckicelake.file_import.load_request import FileLoad, check_request
+    from duckicelake.file_import.roots import Roots
     from duckicelake.pipeline.destination import Target, build_load_request
     from duckicelake.pipeline.sources import parse_pairs
     from duckicelake.rest.names import parse_table
@@ -385,6 +398,7 @@ def _build_request(
         may_change=evolve == "add",
         quarantine=None if quarantine is None else Target(*parse_table(quarantine)),
     )
-    request = FileLoad(tuple(files), load, options=parse_pairs("--option", options, "sep=;"), **given)
+    pairs = parse_pairs("--option", options, "sep=;")
+    request = FileLoad(tuple(files), load, options=pairs, roots=Roots.parse(roots), **given)
     check_request(request)
     return request

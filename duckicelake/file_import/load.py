@@ -193,7 +193,7 @@ class _Load:
         request, target = self._request, self._request.load.target
         table = self._load_table(target)
         self._found = found
-        files = fetch_files(found, self._temporary)
+        files = fetch_files(found, self._temporary, request.roots)
         groups = read_groups(self._duck, files, kind, request.options)  # type: ignore[arg-type]
         here = {} if table is None else {one.name.lower(): one for one in table.schema().fields}
         given = None if request.schema is None else parse_schema(request.schema)

@@ -13,6 +13,7 @@ import duckdb
 
 from duckicelake.errors import BadInputError
 from duckicelake.file_import.column_types import parse_schema
+from duckicelake.file_import.roots import Roots
 from duckicelake.file_import.source_files import FILE_FORMATS
 from duckicelake.file_import.source_rows import check_options
 from duckicelake.pipeline.destination import LoadRequest
@@ -36,6 +37,7 @@ class FileLoad:
         bad_rows: `table`, `fail`, or the file that gets them.
         max_bad: more bad rows are an error; None for any number.
         memory: that DuckDB may use.
+        roots: below which the files must lie.
 
     """
 
@@ -50,6 +52,7 @@ class FileLoad:
     max_bad: int | None = None
     memory: str = DEFAULT_MEMORY
     threads: int | None = None
+    roots: Roots = field(default_factory=Roots)
 
 
 @dataclass(frozen=True, slots=True)

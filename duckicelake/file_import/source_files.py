@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 from duckicelake.errors import BadInputError, BadSourceError, JobConflictError, PipelineError
 from duckicelake.extras import import_extra
+from duckicelake.file_import.roots import Roots
 from duckicelake.pipeline.sources import SourceFile
 
 FileFormat = Literal["csv", "json", "parquet", "arrow", "avro"]
@@ -243,13 +244,17 @@ def _matches(key: str, wanted: str, format_: str | None) -> bool:
     return _is_wanted(below or key.rpartition("/")[2], format_)
 
 
-def fetch_files(files: Sequence[InputFile], folder: Path) -> list[ReadableFile]:
-    """Return the files as DuckDB can read them: those of buckets are copied into the folder."""
+def fetch_files(files: Sequence[InputFile], folder: Path, roots: Roots) -> list[ReadableFile]:
+    """Return the files as DuckDB can read them: those of buckets are copied into the folder.
+
+    Raises BadSourceError for one that lies outside of the roots or can't be read, PipelineError.
+    """
 
     def fetch(numbered: tuple[int, InputFile]) -> ReadableFile:
         number, one = numbered
         if not one.is_remote:
-            return ReadableFile(one, Path(one.name))
+            return ReadableFile(one, roots.find_path(one))
+        roots.check(one)
         path = folder / f"{number}{''.join(Path(one.name).suffixes[-2:])}"
         store, root, _ = open_bucket(one.name)
         try:
