@@ -11,6 +11,8 @@ from duckicelake.maintenance.task import TaskEstimate, UpkeepTask, estimate_rewr
 from duckicelake.rest.names import format_name, parse_table
 
 _MIN_DELETE_RATIO = 1e-9
+_DELETES_VERSION: Final = 2
+"""Iceberg's first format version with delete files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ def count_files_with_deletes(table: MaintenanceState, ratio: float) -> int:
 
 def _explain_delete_rewrite(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:
     excess = table.delete_files - table.files_with_deletes
-    if table.format_version != 2 or excess < policy.excess_deletes:
+    if (table.format_version or 0) < _DELETES_VERSION or excess < policy.excess_deletes:
         return None
     delete_files = _format_count(table.delete_files, "delete file")
     return f"{delete_files} for {_format_count(table.files_with_deletes, 'data file')} with deletes"

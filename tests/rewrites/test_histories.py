@@ -34,7 +34,6 @@ from tests.support.client import (
     delete,
     duckdb_rows,
     pyiceberg_rows,
-    remove,
 )
 from tests.support.seams import fresh
 
@@ -302,48 +301,6 @@ def test_rewrites_and_statistics_of_a_clone_leave_its_source_and_both_feeds_as_t
     after = history(duck)
     assert {key: after[key] for key in source} == source
     assert duckdb_rows(duck) == rows
-    assert_sound(services)
-
-
-def test_position_deletes_are_merged(services: Services, client: Client, duck: Duck, control: Control) -> None:
-    client.create()
-    client.append(*((i, "n") for i in range(20)))
-    client.append(*((i, "m") for i in range(20, 40)))
-    for position in range(5):
-        metadata = client.metadata()
-        first, second = data_files(metadata)
-        client.commit(delete(metadata, (first, position), (second, position)))
-    rows = duckdb_rows(duck)
-    outcome = rewrite_deletes(services, task("rewrite-deletes"), control)
-    assert outcome.result == "done"
-    answer = Client(fresh(services)).load()
-    summary = answer["metadata"]["snapshots"][-1]["summary"]
-    assert (summary["removed-position-delete-files"], summary["added-position-delete-files"]) == ("5", "1")
-    assert duckdb_rows(duck) == pyiceberg_rows(answer) == rows
-    assert rewrite_deletes(services, task("rewrite-deletes"), control).result == "unchanged"
-    assert_sound(services)
-
-
-def test_deletes_of_files_that_have_left_leave_too(
-    services: Services, client: Client, duck: Duck, control: Control
-) -> None:
-    client.create()
-    client.append(*((i, "n") for i in range(20)))
-    client.append(*((i, "m") for i in range(20, 40)))
-    for position in range(2):
-        metadata = client.metadata()
-        client.commit(delete(metadata, (data_files(metadata)[0], position)))
-    metadata = client.metadata()
-    client.commit(remove(metadata, data_files(metadata)[0]))
-    rows = duckdb_rows(duck)
-    outcome = rewrite_deletes(services, task("rewrite-deletes"), control)
-    assert (outcome.result, outcome.counts["removed delete files"]) == ("done", 2)
-    answer = Client(fresh(services)).load()
-    summary = answer["metadata"]["snapshots"][-1]["summary"]
-    assert summary["removed-position-delete-files"] == "2"
-    assert "total-delete-files" not in summary  # as its parents state none
-    assert duckdb_rows(duck) == pyiceberg_rows(answer) == rows
-    assert rewrite_deletes(services, task("rewrite-deletes"), control).result == "unchanged"
     assert_sound(services)
 
 
