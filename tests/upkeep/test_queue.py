@@ -343,6 +343,12 @@ def test_quiet_hours_keep_a_task_waiting_until_they_end(lake: Client) -> None:
     if found.state == "waiting":  # but for one minute of the day
         assert (found.message, found.attempts) == ("quiet hours", 0)
         assert found.available > found.changed
+        plan(lake.services)
+        assert not Worker(LIMITS).work(lake.services)
+    set_policies(lake.services, ALL)
+    plan(lake.services)
+    assert Worker(LIMITS).work(lake.services), "what waited for the end of quiet hours that are gone"
+    assert only(lake.services).state == "done"
 
 
 def test_request_needs_no_policy_and_repeats_what_is_done(lake: Client, ducklake: duckdb.DuckDBPyConnection) -> None:

@@ -26,7 +26,7 @@ SELECT policies FROM duckicelake_upkeep;
 UPDATE duckicelake_upkeep SET policies = %(policies)s, next_plan = clock_timestamp(), snapshot = NULL;
 
 -- enqueue: put due tasks into the queue; what ended is due again once the table has changed, or a day later. A plan leaves
--- a task of a part of a table as it was asked for
+-- a task of a part of a table as it was asked for. What waits is taken at once where other policies hold by now
 INSERT INTO duckicelake_upkeep_task AS t
     (table_id, kind, state, why, message, estimate, rank, digest, policies, target_size, condition, requested_by)
 SELECT n.table_id, n.kind, CASE WHEN n.problem IS NULL THEN 'queued' ELSE 'blocked' END, n.why, n.problem, n.estimate::json,
@@ -38,14 +38,19 @@ FROM unnest(%(table_ids)s::bigint[], %(kinds)s::text[], %(whys)s::text[], %(prob
 ORDER BY n.table_id, n.kind
 ON CONFLICT (table_id, kind) DO UPDATE
 SET state = CASE WHEN t.state IN ('queued', 'waiting') AND EXCLUDED.state = 'queued' AND EXCLUDED.requested_by IS NULL
+                      AND t.policies::text = EXCLUDED.policies::text
                  THEN t.state ELSE EXCLUDED.state END,
     message = CASE WHEN t.state IN ('queued', 'waiting') AND EXCLUDED.state = 'queued' AND EXCLUDED.requested_by IS NULL
+                        AND t.policies::text = EXCLUDED.policies::text
                    THEN t.message ELSE EXCLUDED.message END,
     available = CASE WHEN t.state IN ('queued', 'waiting') AND EXCLUDED.requested_by IS NULL
+                          AND t.policies::text = EXCLUDED.policies::text
                      THEN t.available ELSE EXCLUDED.available END,
-    attempts = CASE WHEN t.state IN ('queued', 'waiting') AND EXCLUDED.requested_by IS NULL THEN t.attempts ELSE 0 END,
+    attempts = CASE WHEN t.state IN ('queued', 'waiting') AND EXCLUDED.requested_by IS NULL
+                         AND t.policies::text = EXCLUDED.policies::text THEN t.attempts ELSE 0 END,
     created = CASE WHEN t.state IN ('queued', 'waiting') THEN t.created ELSE EXCLUDED.created END,
     changed = CASE WHEN t.state IN ('queued', 'waiting') AND EXCLUDED.state = 'queued' AND EXCLUDED.requested_by IS NULL
+                        AND t.policies::text = EXCLUDED.policies::text
                    THEN t.changed ELSE EXCLUDED.changed END,
     why = EXCLUDED.why, estimate = EXCLUDED.estimate, rank = EXCLUDED.rank, digest = EXCLUDED.digest,
     policies = EXCLUDED.policies, target_size = EXCLUDED.target_size, condition = EXCLUDED.condition,
