@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib.util import find_spec
@@ -65,6 +63,7 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
+from requests import RequestException
 
 from duckicelake import pyiceberg_v3
 from duckicelake.errors import (
@@ -87,7 +86,6 @@ if TYPE_CHECKING:
 
 _TARGET_BYTES: Final = 512 << 20
 _KEY_PREFIX: Final = "duckicelake_partition_key_"
-_UPLOAD_THREADS: Final = 4
 _AZURE: Final = re.compile(r"(?:abfs|wasb)s?://", re.IGNORECASE)
 _CODECS: Final = frozenset({"zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed"})
 
@@ -133,8 +131,13 @@ def translate_errors() -> Iterator[None]:
         raise BadInputError(_summarize(error)) from error
     except RESTError as error:
         raise PipelineError(_summarize(error)) from error
+    except RequestException as error:
+        raise CatalogUnreachableError(f"The catalog doesn't answer: {_summarize(error)}") from error
     except OSError as error:
-        raise PipelineError(f"A file of the table can't be written: {_summarize(error)}") from error
+        raise PipelineError(
+            f"The table's store takes no files, nothing was committed: {_summarize(error)}. "
+            "Run it again once the store takes the keys that the catalog gives"
+        ) from error
 
 
 def _summarize(error: Exception) -> str:
@@ -270,27 +273,13 @@ def _parse_key(text: str | None, type_: IcebergType, transform: Transform[Any, A
     return float(text) if "." in text or not text.lstrip("-").isdigit() else int(text)
 
 
-def choose_folder(metadata: TableMetadata, temporary: Path) -> tuple[Path, str | None]:
-    """Return where DuckDB writes: the table's folder if that is on this machine, else a temporary one, and its URL."""
-    base = metadata.properties.get("write.data.path") or f"{metadata.location.rstrip('/')}/data"
-    local = find_local_path(base)
-    name = f"load-{uuid4().hex}"
-    return (temporary / name, f"{base}/{name}") if local is None else (local / name, None)
-
-
-def find_local_path(location: str) -> Path | None:
-    """Return the path of a location on this machine, in each form that `file:` has; None for one in a bucket."""
-    match = re.fullmatch(r"(?:file:(?://)?)?(/.*)", location, re.DOTALL)
-    return None if match is None else Path(match[1])
-
-
 def choose_io(transaction: Transaction) -> None:
     """Let PyIceberg write a new table's files as it does those of others. Raises MissingRequirementError without adlfs.
 
     Before there is a metadata.json it takes PyArrow for all stores, which reads the account of Azure's locations as a
     part of the container's name.
     """
-    table, location = transaction._table, transaction.table_metadata.location  # noqa: SLF001 - as in place_files
+    table, location = transaction._table, transaction.table_metadata.location  # noqa: SLF001 - as in FilePlace
     if _AZURE.match(location) and find_spec("adlfs") is None:
         raise MissingRequirementError(
             f"{location} is in Azure, which PyIceberg writes with adlfs: pip install 'pyiceberg[adlfs]'"
@@ -298,40 +287,8 @@ def choose_io(transaction: Transaction) -> None:
     table.io = load_file_io(table.io.properties, location)
 
 
-def place_files(
-    files: Sequence[ParquetPart], metadata: TableMetadata, transaction: Transaction, url: str | None
-) -> list[DataFile]:
-    """Return files as manifests describe them; upload those that are not in the table's folder yet."""
-    io = transaction._table.io  # noqa: SLF001 - PyIceberg's own transactions offer no other way to it
-
-    prefix = metadata.location[: metadata.location.find("/")] if url is None else ""
-    prefix += "//" if metadata.location.startswith("file:///") else ""
-
-    def place(one: ParquetPart) -> DataFile:
-        location = f"{prefix}{one.path}" if url is None else f"{url}/{one.path.name}"
-        described = _describe(one, metadata, location)
-        if url is not None:
-            with one.path.open("rb") as source, _translate_store_errors(), io.new_output(location).create() as target:
-                shutil.copyfileobj(source, target, 8 << 20)
-            one.path.unlink()
-        return described
-
-    with ThreadPoolExecutor(_UPLOAD_THREADS) as pool, translate_errors():
-        return list(pool.map(place, files))
-
-
-@contextmanager
-def _translate_store_errors() -> Iterator[None]:
-    """Raise OSError for what stores' libraries raise: those of Azure and Google have errors of their own."""
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:
-        raise OSError(f"{type(error).__name__}: {error}") from error
-
-
-def _describe(one: ParquetPart, metadata: TableMetadata, location: str) -> DataFile:
+def describe_file(one: ParquetPart, metadata: TableMetadata, location: str) -> DataFile:
+    """Describe a file as manifests do. location: where it is, or is about to be."""
     schema, spec = metadata.schema(), metadata.spec()
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=pq.read_metadata(one.path),
@@ -404,9 +361,3 @@ def stage_snapshot(
 
 def _list_record(record: Record) -> list[Any]:
     return [record[number] for number in range(len(record))]
-
-
-def remove_files(folder: Path) -> None:
-    """Remove what was written for nothing."""
-    with suppress(OSError):
-        shutil.rmtree(folder)

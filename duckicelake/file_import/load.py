@@ -15,6 +15,7 @@ import duckdb
 from pyiceberg.schema import Schema
 
 from duckicelake.errors import (
+    BadCredentialsError,
     BadInputError,
     BadSourceError,
     JobConflictError,
@@ -27,15 +28,13 @@ from duckicelake.errors import (
 from duckicelake.file_import.bad_rows import BadRows, Check, KeyRule, build_good_rows, check_rows
 from duckicelake.file_import.column_types import parse_schema, quote_name, to_duckdb_type
 from duckicelake.file_import.data_files import (
-    choose_folder,
     choose_io,
     open_catalog,
-    place_files,
-    remove_files,
     stage_snapshot,
     translate_errors,
     write_files,
 )
+from duckicelake.file_import.file_place import FilePlace
 from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadProgress, LoadSummary, LoadWatcher, StepMeter
 from duckicelake.file_import.merge import MergeColumns, StagedRows, find_merge_columns, stage_merge
 from duckicelake.file_import.source_files import InputFile, check_unchanged, fetch_files, find_files
@@ -57,6 +56,8 @@ if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
 
 _MAX_INPUTS: Final = 10
+_REFUSALS: Final = (BadCredentialsError, BadInputError, JobConflictError, MissingTableError, NotAllowedError)
+"""What the catalog answers to a commit that it hasn't made."""
 
 
 def load_files(
@@ -277,48 +278,63 @@ class _Load:
     def _commit(
         self, transaction: Transaction, staged: StagedRows, target: Target, epoch: Epoch, mode: WriteMode
     ) -> Mapping[str, Any]:
-        folder, url = choose_folder(transaction.table_metadata, self._temporary)
+        place, is_sent = FilePlace(transaction, self._temporary), False
         try:
-            placed = self._place(transaction, staged, folder, url)
+            placed = self._place(staged, place)
             check_unchanged(self._found)
             if self._job is not None:
                 self._job.check()
             run = {RUN_ID_KEY: epoch.run_id, RUN_EPOCH_KEY: str(epoch.number)}
             with translate_errors():
                 stage_snapshot(transaction, placed, mode, {**epoch.summary, **run, **staged.summary}, staged.replaced)
+                is_sent = True
                 transaction.commit_transaction()
         except BaseException as error:
-            done = self._find_done(epoch, target, error)
-            if done is None:
-                if not isinstance(error, KeyboardInterrupt):
-                    remove_files(folder)
+            if not is_sent:
+                place.remove()
+            if not isinstance(error, PipelineError):
                 raise
-            return done
+            return self._find_done(epoch, target, error, place if is_sent else None)
         done = epoch.done(self._lake.client, target)
         assert done is not None
         return done
 
-    def _place(self, transaction: Transaction, staged: StagedRows, folder: Path, url: str | None) -> list[DataFile]:
+    def _place(self, staged: StagedRows, place: FilePlace) -> list[DataFile]:
         """Write the rows as files in the table's place."""
         placed, written = [], 0
         for number, (rows, metadata) in enumerate(staged.parts):
             # DuckDB writes into a folder without files alone
-            place = folder / str(number) if staged.replaced else folder
+            folder = place.folder / str(number) if staged.replaced else place.folder
             size = sum(one.size for one in self._found)
             with self._meter.measure(LoadProgress("writing rows", 0.0, size, staged.count)):
-                files = write_files(self._duck, rows, metadata, place)
+                files = write_files(self._duck, rows, metadata, folder)
             written += sum(one.rows for one in files)
-            placed += place_files(files, metadata, transaction, url)
+            placed += place.place(files, metadata)
         _check_count(written, staged.count)
         return placed
 
-    def _find_done(self, epoch: Epoch, target: Target, error: BaseException) -> Mapping[str, Any] | None:
-        """Return the run if another process has committed it, or the answer to the commit got lost."""
-        if not isinstance(error, PipelineError):
-            return None
-        with suppress(PipelineError):
-            return epoch.done(self._lake.client, target)
-        return None
+    def _find_done(
+        self, epoch: Epoch, target: Target, error: PipelineError, sent: FilePlace | None
+    ) -> Mapping[str, Any]:
+        """Return the run if another process has committed it, or the answer to the commit got lost; else raise.
+
+        sent: the files of the commit, if it was sent. They are removed only if it was refused: a commit without an
+        answer may have been made, or may be under way.
+        """
+        is_refused = isinstance(error, _REFUSALS)
+        try:
+            done = epoch.done(self._lake.client, target)
+        except PipelineError:
+            done, is_refused = None, False
+        if done is not None:
+            return done
+        if is_refused and sent is not None:
+            sent.remove()
+        if is_refused or sent is None:
+            raise error
+        raise type(error)(
+            f"{error}. {target} may have the rows: run it again with the run id {self._request.run_id}"
+        ) from error
 
     def _begin(self, table: Table | None, target: Target, columns: LoadColumns) -> Transaction:
         """Begin the transaction that makes the table, or changes its columns."""

@@ -41,7 +41,8 @@ class Loads:
 
     def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         """Load, and return the summary or the error."""
-        ran = invoke("load", *arguments, "--uri", self.lake.uri, "--json")
+        given = () if "--uri" in arguments else ("--uri", self.lake.uri)
+        ran = invoke("load", *arguments, *given, "--json")
         assert ran.exit_code == code, ran.output
         found: dict[str, Any] = json.loads(ran.stdout if code == 0 else ran.stderr.splitlines()[-1])
         return found if code == 0 else found["error"]
