@@ -1,7 +1,8 @@
 """Read the data files of main for rewrites, and find the one for which a task failed, so that the queue names it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from duckicelake.catalog.commit.replaced_files import read_deleted_positions
@@ -46,39 +47,66 @@ def explain_failure(
     services: Services,
     process: RewriteProcess,
     table: RewrittenTable,
+    version: TableVersion,
     files: Sequence[MemberFile],
     error: CatalogError,
 ) -> CatalogError:
-    """Return what is wrong with one of the files, as a DamagedTableError; the error as it is if none is at fault.
+    """Return what is wrong with a file, as a DamagedTableError; the error as it is if none is at fault.
 
-    A damaged file is found by halves, so that all are read about once more. Raises UnavailableError if the store
-    doesn't answer.
+    A damaged file is found by halves, so that all are read about once more. It may be another file of the table than
+    those of the task, as DuckDB opens these, too. Raises UnavailableError if the store doesn't answer.
     """
+    found = _find_missing(services, files)
+    if found is not None or not process.can_answer:
+        return found or error
+    unreadable = _find_unreadable(process, table, files)
+    if unreadable is not None and not _is_damaged(process, unreadable[0]):
+        own = {file.path for file in files}
+        others = [file for file in read_member_files(services, version) if file.path not in own]
+        found = _find_missing(services, others)
+        if found is not None:
+            return found
+        unreadable = _bisect(process.find_footer_error, others) or unreadable
+    if unreadable is None or not _is_reached(services, unreadable[0].path):
+        return error
+    file, reason = unreadable
+    return DamagedTableError(f"{file.path}, a data file of the table, can't be read: {reason}. {_ADVICE}")
+
+
+def _find_missing(services: Services, files: Sequence[MemberFile]) -> DamagedTableError | None:
     paths = [file.path for file in files]
     with ThreadPoolExecutor(_THREADS) as pool:
         there = [*pool.map(services.store.exists, paths)]
     missing = [path for path, is_there in zip(paths, there, strict=True) if not is_there]
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        return DamagedTableError(f"{missing[0]}{more}, a data file of the table, is missing. {_ADVICE}")
-    if not process.can_answer:
-        return error
-    found = _find_unreadable(process, table, files)
-    if found is None or not _is_reached(services, found[0].path):
-        return error
-    return DamagedTableError(f"{found[0].path}, a data file of the table, can't be read: {found[1]}. {_ADVICE}")
+    if not missing:
+        return None
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return DamagedTableError(f"{missing[0]}{more}, a data file of the table, is missing. {_ADVICE}")
 
 
 def _find_unreadable(
     process: RewriteProcess, table: RewrittenTable, files: Sequence[MemberFile]
 ) -> tuple[MemberFile, str] | None:
     """Find a file that DuckDB can't read, and DuckDB's reason; None if it reads all of them now."""
-    reason = process.find_read_error(table, files)
+    in_footer = _bisect(process.find_footer_error, files)
+    return in_footer or _bisect(partial(process.find_read_error, table), files)
+
+
+def _is_damaged(process: RewriteProcess, file: MemberFile) -> bool:
+    """Return whether DuckDB can't read the file by itself either."""
+    return process.find_footer_error([file]) is not None or process.find_file_error(file) is not None
+
+
+def _bisect(
+    find_error: Callable[[Sequence[MemberFile]], str | None], files: Sequence[MemberFile]
+) -> tuple[MemberFile, str] | None:
+    """Find one of the files that has an error, by halves."""
+    reason = find_error(files)
     while reason is not None and len(files) > 1:
         middle = len(files) // 2
         first, second = files[:middle], files[middle:]
-        of_first = process.find_read_error(table, first)
-        files, reason = (second, process.find_read_error(table, second)) if of_first is None else (first, of_first)
+        of_first = find_error(first)
+        files, reason = (second, find_error(second)) if of_first is None else (first, of_first)
     return None if reason is None else (files[0], reason)
 
 

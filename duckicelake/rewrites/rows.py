@@ -158,11 +158,24 @@ class RewriteProcess:
         """Whether it lives, and does nothing."""
         return self.process.is_alive and not self.process.is_answering
 
+    def find_footer_error(self, files: Sequence[MemberFile]) -> str | None:
+        """Read the footers of some files and no others; return DuckDB's reason if it can't, else None."""
+        return self._find_error(f"SELECT count(*) FROM parquet_schema({_quote_all(file.path for file in files)})")
+
+    def find_file_error(self, file: MemberFile) -> str | None:
+        """Read all values of a file by itself; return DuckDB's reason if it can't, else None."""
+        return self._find_error(f"SELECT max(hash(t)) FROM read_parquet({_quote(file.path)}) t")
+
     def find_read_error(self, table: RewrittenTable, files: Sequence[MemberFile]) -> str | None:
-        """Read all values of some files; return DuckDB's reason if it can't, else None."""
+        """Read all values of some files; return DuckDB's reason if it can't, else None.
+
+        DuckDB opens other files of the table, too: their footers must be readable.
+        """
         names = ", ".join(f"t.{quote_identifier(column.name)}" for column in table.metadata.schema().fields)
         paths = _as_tuple(_quote_all(file.path for file in files))
-        query = f"SELECT max(hash({names})) FROM {table.source} WHERE t.filename IN {paths}"
+        return self._find_error(f"SELECT max(hash({names})) FROM {table.source} WHERE t.filename IN {paths}")
+
+    def _find_error(self, query: str) -> str | None:
         try:
             self._ask(b"F", {"query": query, "parameters": {}})
         except (ProcessFailedError, UnavailableError) as error:

@@ -146,7 +146,45 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, cut_out, cut_off, encrypt, empty], ids=lambda act: act.__name__)
+def encrypt_by_duckdb(path: Path) -> None:
+    with duckdb.connect() as duck:
+        duck.execute("PRAGMA add_parquet_key('key', '0123456789abcdef')")
+        duck.execute(f"CREATE TABLE t AS FROM '{path}'")
+        duck.execute(f"COPY t TO '{path}' (FORMAT parquet, ENCRYPTION_CONFIG {{footer_key: 'key'}})")
+
+
+def spoil_footer(path: Path) -> None:
+    data = path.read_bytes()
+    size = int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(data[: -size - 8] + b"\xff" * (size // 2) + data[-size - 8 + size // 2 :])
+
+
+def exaggerate_footer(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-8] + b"\xff\xff\xff\x7fPAR1")
+
+
+def compress_by_lzo(path: Path) -> None:
+    """Have the footer say LZO for the column id: its codec follows its name, and is Snappy, which is 1, doubled."""
+    data = path.read_bytes()
+    assert data.count(b"id\x15\x02") == 1
+    path.write_bytes(data.replace(b"id\x15\x02", b"id\x15\x06"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Path.unlink,
+        cut_out,
+        cut_off,
+        encrypt,
+        empty,
+        encrypt_by_duckdb,
+        spoil_footer,
+        exaggerate_footer,
+        compress_by_lzo,
+    ],
+    ids=lambda act: act.__name__,
+)
 def test_file_that_can_not_be_read_is_named_and_the_task_goes_on_once_it_is_back(
     lake: Client, ducklake: Duck, damage: Callable[[Path], None]
 ) -> None:
@@ -164,6 +202,21 @@ def test_file_that_can_not_be_read_is_named_and_the_task_goes_on_once_it_is_back
     request_tasks(lake.services, None, None, ("compact",))
     assert work(lake.services).state == "done"
     assert duckdb_rows(ducklake) == before
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, spoil_footer, empty], ids=lambda act: act.__name__)
+def test_file_that_can_not_be_read_is_never_taken_for_another(
+    lake: Client, ducklake: Duck, damage: Callable[[Path], None]
+) -> None:
+    path = local(str(list_files(ducklake)[5][0]))
+    data = path.read_bytes()
+    damage(path)
+    request_part(lake.services, NS, "t", (), "id < 2")
+    found = work(lake.services)
+    assert found.state == "done" or f"{path.name}, a data file of the table" in str(found.message), found.message
+    path.write_bytes(data)
+    request_part(lake.services, NS, "t", (), "id < 2")
+    assert work(lake.services).state == "done"
 
 
 def test_wrong_count_of_rows_blocks_a_rewrite(lake: Client, ducklake: Duck) -> None:
