@@ -283,7 +283,7 @@ def _compare_principals(known: GovernanceState, wanted: GovernanceState) -> Iter
     for name, new in wanted.principals.items():
         key, old = ("principal", name), known.principals.get(name)
         if old is None:
-            yield Step(f"+ {new.kind} {name}", key, _bind_principal(new))
+            yield Step(f"+ {new.kind} {name}", key, _bind_principal(new, wanted))
             continue
         given = set(wanted.given.get(name, ())) & {"scopes", "description", "is_disabled"}
         merged = replace(old, **{attribute: getattr(new, attribute) for attribute in given})
@@ -337,8 +337,8 @@ def _describe_difference(old: object, new: object, attributes: Collection[str]) 
     return ", ".join(f"{name.replace('_', '-')} {getattr(old, name)!r} -> {getattr(new, name)!r}" for name in changed)
 
 
-def _bind_principal(new: PrincipalRegistration) -> Callable[[Services], object]:
-    return lambda services: principals.create_principal(services, new)
+def _bind_principal(new: PrincipalRegistration, wanted: GovernanceState) -> Callable[[Services], object]:
+    return lambda services: principals.create_principal(services, new, wanted.issuer_rules.settings_url)
 
 
 def _bind_principal_change(name: str, change: PrincipalChange) -> Callable[[Services], object]:

@@ -23,7 +23,7 @@ from duckicelake.postgres.queries import Transaction
 
 ListedIssuer = Issuer
 _NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,47}")
-_URL_PATTERN: Final = re.compile(r"https?://[^\s?#@]{1,500}")
+URL_PATTERN: Final = re.compile(r"https?://[^\s?#@]{1,500}")
 _WORD_PATTERN: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")
 """A scope, or the id of a client, as RFC 6749 writes them."""
 _PARAMETER_PATTERN: Final = re.compile(r"([A-Za-z0-9_.-]{1,64})=([\x20-\x7e]{1,256})")
@@ -159,7 +159,7 @@ def check_issuer(issuer: Issuer) -> None:
             "the first a letter or digit"
         )
     for what, url in (("url", issuer.url), ("jwks-url", issuer.jwks_url)):
-        if url is not None and not _URL_PATTERN.fullmatch(url):
+        if url is not None and not URL_PATTERN.fullmatch(url):
             raise InvalidRequestError(f"Invalid {what} {url!r}: expected http:// or https:// without user and query")
     if not issuer.audience:
         raise InvalidRequestError("Invalid audience: the tokens of the issuer must name this server by one")

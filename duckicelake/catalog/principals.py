@@ -15,6 +15,7 @@ from duckicelake.catalog.authz.directory import hash_secret, make_secret
 from duckicelake.catalog.context.caller import Principal, build_grants, filter_scopes
 from duckicelake.catalog.context.page import EVERY_ITEM, ListPage, PageRequest, cut_page, slice_page
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.issuers import URL_PATTERN
 from duckicelake.errors import AlreadyExistsError, ConflictError, InvalidRequestError, NotFoundError, StartupError
 from duckicelake.lake.side_tables import principals
 from duckicelake.lake.side_tables import principals as store
@@ -110,9 +111,9 @@ def list_members(services: Services, name: str, page: PageRequest = EVERY_ITEM) 
     return cut_page(found, page, lambda member: member)
 
 
-def create_principal(services: Services, new: NewPrincipal) -> PrincipalRow:
-    """Register a principal. Raises AlreadyExistsError, InvalidRequestError."""
-    check_new(new)
+def create_principal(services: Services, new: NewPrincipal, settings_issuer: str | None = None) -> PrincipalRow:
+    """Register a principal. Raises AlreadyExistsError, InvalidRequestError. settings_issuer: that of the settings."""
+    check_new(new, settings_issuer)
     return services.run_once(lambda: _create(services, new), lambda name: load_principal(services, name))
 
 
@@ -211,8 +212,11 @@ def find_row(cursor: Transaction, name: str) -> PrincipalRow:
     return row
 
 
-def check_new(new: NewPrincipal) -> None:
-    """Raise InvalidRequestError for a principal that can't be."""
+def check_new(new: NewPrincipal, settings_issuer: str | None = None) -> None:
+    """Raise InvalidRequestError for a principal that can't be.
+
+    settings_issuer: may be another text than a URL; the issuers of the table are URLs.
+    """
     check_name(new.name)
     if new.kind == "service" and not _LOGIN_NAME.fullmatch(new.name):
         raise InvalidRequestError(
@@ -220,6 +224,12 @@ def check_new(new: NewPrincipal) -> None:
         )
     if (new.issuer is None) != (new.subject is None):
         raise InvalidRequestError("issuer and subject belong together: give both or neither")
+    if new.issuer is not None and new.issuer != settings_issuer and not URL_PATTERN.fullmatch(new.issuer):
+        own = "" if settings_issuer is None else f", or {settings_issuer}, the issuer of the settings"
+        raise InvalidRequestError(
+            f"Invalid issuer {new.issuer!r}: expected its URL as the iss of its tokens has it, such as "
+            f"https://id.example{own}"
+        )
     if new.subject is not None and new.kind == "role":
         raise InvalidRequestError("A role has no subject: users, service accounts and groups have")
     check_scopes(new.kind, new.scopes)

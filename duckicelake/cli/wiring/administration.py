@@ -93,7 +93,7 @@ class LakeAdministration:
         """Register a user, service account, group or role."""
         new = principals.PrincipalRegistration(name, kind, issuer, subject, tuple(scopes), description=description)
         with self._open("create_principal") as services:
-            return copy_record(PrincipalInfo, principals.create_principal(services, new))
+            return copy_record(PrincipalInfo, principals.create_principal(services, new, self._settings.oidc_issuer))
 
     def load_principal(self, name: str) -> tuple[PrincipalInfo, Sequence[str]]:
         """Load a principal, with the groups and roles that it is in by itself."""

@@ -246,13 +246,14 @@ def list_principals(
 
 
 @router.post("/principals", openapi_extra=describe_body(CreatePrincipalRequest))
-async def create_principal(services: KeyedServices, body: Body) -> PrincipalAnswer:
+async def create_principal(context: AppContext, services: KeyedServices, body: Body) -> PrincipalAnswer:
     """Register a user, service account, group or role."""
     request = parse_body(CreatePrincipalRequest, body)
     new = PrincipalRegistration(
         request.name, request.kind, request.issuer, request.subject, request.scopes, description=request.description
     )
-    return describe_principal(await run_in_threadpool(principals.create_principal, services, new))
+    issuer = find_settings_issuer(context)
+    return describe_principal(await run_in_threadpool(principals.create_principal, services, new, issuer))
 
 
 @router.get("/principals/{principal}")

@@ -16,6 +16,8 @@ import psycopg
 import pytest
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.principals import PrincipalRegistration, check_new
+from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from duckicelake.server.auth.oauth_clients import OAuthClient
@@ -315,11 +317,21 @@ def test_principals_that_can_not_be_are_refused(site: Site, subtests: pytest.Sub
         ({"name": "x", "kind": "role", "scopes": ["*"]}, "has no scopes"),
         ({"name": "x", "kind": "user", "issuer": "https://a"}, "belong together"),
         ({"name": "x", "kind": "role", "issuer": "https://a", "subject": "s"}, "has no subject"),
+        ({"name": "x", "kind": "user", "issuer": "corp", "subject": "s"}, "such as https://id.example, or http://127"),
+        ({"name": "x", "kind": "group", "issuer": "id.example", "subject": "s"}, "Invalid issuer 'id.example'"),
+        ({"name": "x", "kind": "service", "issuer": "https://a?b", "subject": "s"}, "Invalid issuer 'https://a?b'"),
         ({"name": "x", "kind": "robot"}, "kind"),
         ({"name": "x", "kind": "user", "admin": True}, "admin"),
     ]:
         with subtests.test(f"{body}"):
             assert says in site.manage("POST", "/principals", body, 400)["error"]["message"]
+
+
+def test_issuer_of_the_settings_may_be_no_url() -> None:
+    new = PrincipalRegistration("ann", "user", "corp", "00u1")
+    check_new(new, "corp")
+    with pytest.raises(InvalidRequestError, match="or other, the issuer of the settings"):
+        check_new(new, "other")
 
 
 def test_the_role_admin_administers_with_the_scope_grants_until_it_is_left(site: Site) -> None:
