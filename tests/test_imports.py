@@ -184,7 +184,7 @@ HOMES = {
     "argon2": {"server"},
     "opentelemetry": {"tracing"},
     "openlineage": {"lineage"},
-    "requests": {"lineage"},
+    "requests": {"lineage", "file_import"},  # whose errors OpenLineage and PyIceberg raise
     "urllib3": {"lineage", "rest", "storage"},
     "confluent_kafka": {"lineage", "row_changes"},
     "yaml": {"cli"},
