@@ -45,10 +45,11 @@ class QueryProcesses:
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def take(self, order: OpenOrder) -> AsyncIterator[ProcessTurn]:
+    async def take(self, order: OpenOrder, rest: tuple[str, ...] | None = None) -> AsyncIterator[ProcessTurn]:
         """Take a process that has opened the lake for this principal. A query that is left before its end is ended.
 
-        Raises TooManyRequestsError, UnavailableError.
+        rest: of an answer before, which the process should have if any has. Raises TooManyRequestsError,
+        UnavailableError.
         """
         if self._waiting >= self.limits.processes * _WAITING_PER_PROCESS:
             raise TooManyRequestsError("Too many queries wait for their turn: try again")
@@ -59,7 +60,7 @@ class QueryProcesses:
             self._waiting -= 1
         turn = None
         try:
-            turn = ProcessTurn(await self._find(order), order)
+            turn = ProcessTurn(await self._find(order, rest), order)
             yield turn
         finally:
             if turn is None or not turn.process.is_busy:
@@ -113,15 +114,17 @@ class QueryProcesses:
         if turn is not None:
             self._keep(turn.process)
 
-    async def _find(self, order: OpenOrder) -> QueryProcess:
+    async def _find(self, order: OpenOrder, rest: tuple[str, ...] | None = None) -> QueryProcess:
         stopping = [task for process, task in self._stopping.items() if process.key == order.key]
         if stopping and not any(process.key == order.key for process in self._idle):
             await asyncio.wait(stopping, return_when=asyncio.FIRST_COMPLETED)
-        for process in self._idle:
-            if process.key == order.key and process.is_alive:
-                self._idle.remove(process)
-                return process
-        return await self._open(order)
+        found = [process for process in self._idle if process.key == order.key and process.is_alive]
+        free = sorted((one for one in found if one.rest in {None, rest}), key=lambda one: one.rest is None)
+        if not free and len(found) < self.limits.processes:
+            return await self._open(order)
+        process = (free or found)[0]
+        self._idle.remove(process)
+        return process
 
     async def _open(self, order: OpenOrder) -> QueryProcess:
         process = self._take_spare(order.worker)

@@ -157,6 +157,8 @@ class QueryProcess:
         """Whether it has run a query before, so that DuckLake may know of tables of inlined rows that are gone."""
         self.is_broken = False
         """Whether it met an error after which it can't be used again."""
+        self.rest: tuple[str, ...] | None = None
+        """What it has left of its last answer for the next one, if anything."""
         self._working: asyncio.Future[Any] | None = None
         self._sending = Lock()
 

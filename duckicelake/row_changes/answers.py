@@ -1,5 +1,6 @@
 """Answer the changes of a table to a caller: what it may see of them, in a process with the limits of a query."""
 
+import hashlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -22,7 +23,7 @@ from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.read_restrictions import Restriction
 from duckicelake.lake.model import find_children
-from duckicelake.query.pool import QueryProcesses
+from duckicelake.query.pool import ProcessTurn, QueryProcesses
 from duckicelake.query.processes import Message, OpenOrder, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets, load_queried_table
@@ -103,6 +104,12 @@ class _ChangesPlan:
     found: ChangeRange
     message: dict[str, Any]
 
+    @property
+    def rest(self) -> tuple[str, str] | None:
+        """What a process has left of the answer before, if this one goes on within a snapshot."""
+        begin = self.found.begin
+        return (self.table_uuid, f"{begin.snapshot_id}.{begin.rows}.{begin.ordinal}") if begin.rows > 0 else None
+
 
 @asynccontextmanager
 async def open_changes(
@@ -114,22 +121,19 @@ async def open_changes(
     UnavailableError, TooManyRequestsError, ConflictError.
     """
     plan = await run_sync(_plan, services, order)
-    opening = await run_sync(_build_opening, services, order.change_id)
+    opening = await run_sync(_build_opening, services)
     statement = f"changes of {format_full_name(order.namespace, order.table)} after {plan.found.begin}"
     async with (
-        processes.take(opening) as turn,
+        processes.take(opening, plan.rest) as turn,
         run_reported(services, order.change_id, statement, turn),
     ):
         wait = order.seconds + 2 * GRACE_SECONDS
-        try:
-            first = await turn.process.work(partial(_begin, turn.process, plan.message, wait))
-            if plan.found.begin.rows > 0:
-                await run_sync(_check_order, services, order, plan)
-            async with aclosing(_read_pieces(turn.process, first, wait)) as pieces:
-                found = plan.found
-                yield ChangesAnswer(plan.table_uuid, found.begin, found.upto, found.newest, pieces)
-        finally:
-            turn.process.kill()
+        first = await processes.work_anew(turn, partial(_begin_anew, turn, plan.message, wait))
+        if plan.found.begin.rows > 0:
+            await run_sync(_check_order, services, order, plan)
+        async with aclosing(_read_pieces(turn.process, first, wait, plan.table_uuid)) as pieces:
+            found = plan.found
+            yield ChangesAnswer(plan.table_uuid, found.begin, found.upto, found.newest, pieces)
 
 
 def _check_order(services: Services, order: ChangesOrder, plan: _ChangesPlan) -> None:
@@ -137,26 +141,34 @@ def _check_order(services: Services, order: ChangesOrder, plan: _ChangesPlan) ->
         check_order(cursor, plan.table_id, format_full_name(order.namespace, order.table), plan.found.begin)
 
 
-def _build_opening(services: Services, change_id: UUID) -> OpenOrder:
-    """Build the order of a process that serves one answer.
-
-    DuckDB 1.5.5 keeps the names of tables of inlined rows, and fails when a flush has dropped one.
-    """
+def _build_opening(services: Services) -> OpenOrder:
+    """Build the order of a process that answers changes to this principal."""
     is_restricted = services.caller.principal.has_restrictions
     opening = build_open_order(services, is_restricted=is_restricted)
-    return replace(opening, key=(*opening.key, str(change_id)), worker=_WORKER)
+    return replace(opening, key=(*opening.key, "changes"), worker=_WORKER)
+
+
+async def _begin_anew(turn: ProcessTurn, message: dict[str, Any], seconds: float) -> Message:
+    """Begin an answer in the process that the turn has by then."""
+    return await turn.process.work(partial(_begin, turn.process, message, seconds))
 
 
 def _begin(process: QueryProcess, message: dict[str, Any], seconds: float) -> Message:
+    process.rest = None
     process.send(b"H", json.dumps(message).encode())
     return process.receive(seconds)
 
 
-async def _read_pieces(process: QueryProcess, message: Message, seconds: float) -> AsyncGenerator[memoryview, None]:
+async def _read_pieces(
+    process: QueryProcess, message: Message, seconds: float, table_uuid: str
+) -> AsyncGenerator[memoryview, None]:
     while message[0] == b"D":
         yield process.find_piece(message[1])
         process.free_place()
         message = await process.work(partial(process.receive, seconds))
+    end = json.loads(message[1])
+    process.is_broken |= end["is_broken"]
+    process.rest = None if end["rest"] is None else (table_uuid, end["rest"])
 
 
 def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:
@@ -222,7 +234,7 @@ class _MessageBuilder:
     def build(self, found: ChangeRange, steps: Sequence[StepSnapshots]) -> dict[str, Any]:
         """Build the message for the steps of a range."""
         begin = found.begin
-        ordinal, messages = begin.ordinal, []
+        ordinal, messages = begin.ordinal, list[dict[str, Any]]()
         for step in steps:
             skip = begin.rows if step.snapshots[0] == begin.snapshot_id else 0
             messages.append({**self._build_step(step), "ordinal": ordinal, "skip": skip})
@@ -240,8 +252,11 @@ class _MessageBuilder:
     def _build_step(self, step: StepSnapshots) -> dict[str, Any]:
         table = self._build_side(step.snapshots, self._history.find_table(step.snapshots[-1]))
         side = replace(table, is_rearranged=step.is_rearranged)
-        sql = write_step(ChangeStep(side, step.has_additions, step.has_removals), self._target)
-        return {"sql": sql, "snapshots": step.snapshots}
+        sql, shape = (
+            write_step(ChangeStep(one, step.has_additions, step.has_removals), self._target)
+            for one in (side, replace(side, first=0, last=0))
+        )
+        return {"sql": sql, "snapshots": step.snapshots, "shape": hashlib.sha256(shape.encode()).hexdigest()}
 
     def _build_side(self, snapshots: Sequence[int], table: TableAtSnapshot) -> TableSide:
         return TableSide(
