@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+import orjson
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 
 _TYPES_AS_TEXT: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
@@ -71,9 +73,9 @@ class JsonWriter:
             self._names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
 
     def write(self, batch: pa.RecordBatch) -> bytes:
-        columns = [column.to_pylist() for column in batch.columns]
+        columns = [list_values(column) for column in batch.columns]
         rows = (dict(zip(self._names, row, strict=True)) for row in zip(*columns, strict=True))
-        return b"".join(f"{dump(row)}\n".encode() for row in rows)
+        return b"".join(orjson.dumps(row, encode, orjson.OPT_APPEND_NEWLINE) for row in rows)
 
     def end(self) -> bytes:
         return b""
@@ -85,6 +87,23 @@ FORMATS: Final[Mapping[str, Any]] = {"arrow": ArrowWriter, "csv": CsvWriter, "js
 def is_plain(type_: pa.DataType) -> bool:
     """Return whether Arrow's writer of CSV takes the type."""
     return not (pa.types.is_nested(type_) or any(check(type_) for check in _TYPES_AS_TEXT))
+
+
+def list_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column, NaN and infinities as texts: orjson writes null for them."""
+    values = column.to_pylist()
+    if pa.types.is_floating(column.type):
+        is_finite = pa.compute.all(pa.compute.is_finite(column)).as_py() is not False
+    else:
+        is_finite = not has_floats(column.type)
+    return values if is_finite else [spell_floats(value) for value in values]
+
+
+def has_floats(type_: pa.DataType) -> bool:
+    """Return whether values of a type may hold numbers that JSON has not."""
+    if pa.types.is_dictionary(type_):
+        return has_floats(type_.value_type)
+    return pa.types.is_floating(type_) or any(has_floats(type_.field(at).type) for at in range(type_.num_fields))
 
 
 def dump(value: Any) -> str:
@@ -107,7 +126,12 @@ def spell_floats(value: Any) -> Any:
 
 
 def encode(value: Any) -> Any:
-    """Encode what JSON has not: bytes in base 16, maps as pairs, times in ISO form, decimals as text."""
+    """Encode what JSON has not: bytes in base 16, maps as pairs, times in ISO form, decimals as text.
+
+    An interval is a tuple with names, of months, days and nanoseconds.
+    """
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, tuple):
+        return [*value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

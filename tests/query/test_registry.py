@@ -89,7 +89,7 @@ def test_query_is_cancelled_by_another_worker(
     assert (answer.status_code, answer.json()["error"]["message"]) == (409, f"Query {running.query_id} was cancelled")
     assert time.monotonic() - began < 5
     wait_for(other, running.query_id, lambda query: query["state"] == "cancelled")
-    assert http.post(ROUTE, json={"sql": "SELECT 1 AS a"}, timeout=60).text == '{"a": 1}\n'
+    assert http.post(ROUTE, json={"sql": "SELECT 1 AS a"}, timeout=60).text == '{"a":1}\n'
     assert other.delete(f"{LIST}/{running.query_id}").status_code == 204
 
 

@@ -49,7 +49,7 @@ def test_statements_of_options_files_and_pipes(uri: str, table: str, tmp_path: P
     file = tmp_path / "two.sql"
     file.write_text(f"{query};\n\\format ndjson\n{query} -- no semicolon at the end")
     assert run(uri, "-c", query, "--format", "csv") == '"n"\n2\n'
-    assert run(uri, "-c", query, "-c", query, "--format", "ndjson") == '{"n": 2}\n' * 2
+    assert run(uri, "-c", query, "-c", query, "--format", "ndjson") == '{"n":2}\n' * 2
     assert run(uri, "-f", str(file), "--format", "csv") == '"n"\n2\n{"n": 2}\n'
     assert run(uri, "--format", "csv", typed=query) == '"n"\n2\n'
     assert run(uri, "-c", f"\\i {file}", "--format", "csv").startswith('"n"\n2\n')
@@ -89,7 +89,7 @@ def test_copies_to_files(uri: str, table: str, tmp_path: Path, suffix: str) -> N
         case "json":
             assert json.loads(path.read_text()) == [{"id": 1}, {"id": 2}]
         case "ndjson":
-            assert path.read_text() == '{"id": 1}\n{"id": 2}\n'
+            assert path.read_text() == '{"id":1}\n{"id":2}\n'
         case "arrow":
             assert pa.ipc.open_stream(path.read_bytes()).read_all().to_pylist() == [{"id": 1}, {"id": 2}]
         case _:
