@@ -61,6 +61,7 @@ IMPORTED_LATE = {
                 "bad_rows",
                 "column_types",
                 "data_files",
+                "file_columns",
                 "file_place",
                 "fits",
                 "load",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -84,12 +84,13 @@ class KeyRule:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the check found. good, bad: numbers of rows; rule: by which rows of a merge are bad."""
+    """What the check found. good, bad: numbers of rows; rule: by which rows of a merge are bad; groups: to be read."""
 
     good: int
     bad: int
     bad_rows: BadRows
     rule: KeyRule
+    groups: Sequence[FileGroup] = ()
 
     @property
     def rows(self) -> int:
@@ -118,10 +119,12 @@ def check_rows(
     """
     rule = _find_repeats(duck, groups, fields, keys) if keys and groups else KeyRule(keys)
     bad_rows = BadRows(duck)
-    good = 0
+    good, checked = 0, []
     for group in follow(groups):
-        good += _check_group(duck, group, fields, rule, bad_rows)
-    return Check(good, bad_rows.count, bad_rows, rule)
+        rows, read = _check_group(duck, group, fields, rule, bad_rows)
+        good += rows
+        checked.append(read)
+    return Check(good, bad_rows.count, bad_rows, rule, checked)
 
 
 def _find_repeats(
@@ -149,25 +152,33 @@ def _list_key_values(group: FileGroup, fields: Sequence[NestedField], keys: Sequ
 
 def _check_group(
     duck: DuckDBPyConnection, group: FileGroup, fields: Sequence[NestedField], rule: KeyRule, bad_rows: BadRows
-) -> int:
-    """Check the rows of a group; return the number of good ones."""
+) -> tuple[int, FileGroup]:
+    """Check the rows of a group; return the number of good ones, and how they are read: quickly if all are good."""
+    if group.quick is not None:
+        found = _count_rows(duck, group.quick, list(_list_flaws(group.quick, fields, rule)))
+        if not any(bad for _, _, bad in found):
+            return sum(count for _, count, _ in found), replace(group.quick, is_clean=True)
     flaws = list(_list_flaws(group, fields, rule))
-    is_bad = _combine(flaws)
     for table in ("reject_errors", "reject_scans"):
         duck.execute(f"DROP TABLE IF EXISTS {table}")
-    counted = f"count(*) FILTER (WHERE {is_bad})" if flaws else "0"
-    is_record = " WHERE record IS NOT NULL" if group.kind == "json" else ""
-    rows = group.read()
-    # DuckDB looks for broken UTF-8 in the columns alone that a query needs
-    needed = ", ".join(f"count({quote_name(name)})" for name in group.names) if group.kind == "csv" else "0"
-    query = f"SELECT {FILE_COLUMN}, count(*), {counted}, [{needed}] FROM {rows}{is_record} GROUP BY 1"
-    found = duck.execute(query).fetchall()
+    found = _count_rows(duck, group, flaws)
     by_path = {str(one.path): one for one in group.files}
     rejected = _keep_rejects(duck, group, bad_rows)
-    for path, _, bad, _ in found:
+    for path, _, bad in found:
         if bad:
             _keep_flawed(duck, group, by_path[path], flaws, bad_rows, rejected.get(path, []))
-    return sum(count - bad for _, count, bad, _ in found)
+    is_clean = not any(bad for _, _, bad in found)
+    return sum(count - bad for _, count, bad in found), replace(group, is_clean=is_clean)
+
+
+def _count_rows(duck: DuckDBPyConnection, group: FileGroup, flaws: Sequence[_Flaw]) -> list[tuple[str, int, int]]:
+    """Count all rows and the bad ones of each file, but for lines that are no records."""
+    counted = f"count(*) FILTER (WHERE {_combine(flaws)})" if flaws else "0"
+    is_record = " WHERE record IS NOT NULL" if group.kind == "json" else ""
+    # DuckDB looks for broken UTF-8 in the columns alone that a query needs
+    needed = ", ".join(f"count({quote_name(name)})" for name in group.names) if group.kind == "csv" else "0"
+    query = f"SELECT {FILE_COLUMN}, count(*), {counted}, [{needed}] FROM {group.read()}{is_record} GROUP BY 1"
+    return [(path, count, bad) for path, count, bad, _ in duck.execute(query).fetchall()]
 
 
 def _list_flaws(group: FileGroup, fields: Sequence[NestedField], rule: KeyRule) -> Iterator[_Flaw]:
@@ -217,7 +228,7 @@ def _fit_columns(group: FileGroup, fields: Sequence[NestedField]) -> Iterator[tu
     for column in fields:
         name = _find_name(group, column.name)
         fit = None if name is None else group.fit(name, column.field_type)
-        if fit is not None and group.unread:
+        if fit is not None and group.unread and not group.is_clean:
             guarded = f"CASE WHEN NOT {group.unread} THEN {fit.value} END"
             bad = f"CASE WHEN NOT {group.unread} THEN {fit.bad} ELSE false END" if fit.bad else ""
             fit = Fit(guarded, bad)
@@ -231,9 +242,9 @@ def build_good_rows(group: FileGroup, fields: Sequence[NestedField], rule: KeyRu
         f"AS {quote_name(column.name)}"
         for column, fit in _fit_columns(group, fields)
     ]
-    flaws = list(_list_flaws(group, fields, rule))
+    flaws = [] if group.is_clean else list(_list_flaws(group, fields, rule))
     conditions = [f"NOT {_combine(flaws)}"] if flaws else []
-    if group.kind == "json":
+    if group.kind == "json" and not group.members:
         conditions.append("record IS NOT NULL")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {', '.join(values)} FROM {group.read()}{where}"

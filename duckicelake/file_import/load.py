@@ -34,11 +34,12 @@ from duckicelake.file_import.data_files import (
     translate_errors,
     write_files,
 )
+from duckicelake.file_import.file_columns import find_columns
 from duckicelake.file_import.file_place import FilePlace
 from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadProgress, LoadSummary, LoadWatcher, StepMeter
 from duckicelake.file_import.merge import MergeColumns, StagedRows, find_merge_columns, stage_merge
 from duckicelake.file_import.source_files import InputFile, check_unchanged, fetch_files, find_files
-from duckicelake.file_import.source_rows import FileGroup, find_columns, read_groups
+from duckicelake.file_import.source_rows import FileGroup, read_groups
 from duckicelake.file_import.table_columns import LoadColumns, choose_columns, join_columns, parse_layout
 from duckicelake.pipeline.destination import Target, WriteMode
 from duckicelake.pipeline.epoch import SOURCE_KEY, Epoch, build_quarantine_epoch, count_rows, is_finished
@@ -201,7 +202,8 @@ class _Load:
         known = {one.name.lower(): one.field_type for one in (given.fields if given is not None else here.values())}
         self._watcher.say(f"finding columns of {format_count(len(found), 'file')}")
         followed = self._meter.follow_groups("finding columns", groups)
-        shapes = [find_columns(self._duck, group, known) for group in followed]
+        described = [find_columns(self._duck, group, known) for group in followed]
+        groups, shapes = [group for group, _ in described], [shape for _, shape in described]
         come = join_columns(shapes)
         columns = choose_columns(request.load, table, come, given, is_text=kind in {"csv", "json"})
         if not columns.fields:
@@ -222,7 +224,7 @@ class _Load:
             rows=check.rows,
             bad=check.bad,
         )
-        return _Examined(groups, columns, merged, check, plan, table)
+        return _Examined(check.groups, columns, merged, check, plan, table)
 
     def run(
         self, found: Sequence[InputFile], kind: str, done: Mapping[str, Any] | None

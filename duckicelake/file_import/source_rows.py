@@ -13,20 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 import orjson
 from pyiceberg.types import (
-    BooleanType,
-    DoubleType,
     IcebergType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
 )
 
 from duckicelake.errors import BadInputError, BadSourceError, MissingRequirementError
 from duckicelake.extras import import_extra
 from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text
-from duckicelake.file_import.fits import TEXT_TESTS, Fit, fit_json, fit_native, fit_text
+from duckicelake.file_import.fits import Fit, fit_json, fit_native, fit_text
 from duckicelake.file_import.source_files import FileFormat, ReadableFile, check_whole
 
 if TYPE_CHECKING:
@@ -40,15 +33,14 @@ _COMPRESSION: Final = "\x02compression\x02"
 _REJECTS: Final = "store_rejects=true, rejects_limit=0"
 """`ignore_errors` instead would drop good lines behind a bad one (DuckDB 1.5)."""
 _HEAD_BYTES: Final = 1 << 20
-_SAMPLE_ROWS: Final = 2000
-_MAX_TESTS: Final = 200
-"""Tests in one query. DuckDB's time for a query grows faster than their number."""
 _MAX_RECORD_BYTES: Final = 16 << 20
+_JSON_TEXT: Final = "CAST(record AS VARCHAR)"
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMES: Final = frozenset(
     {"sep", "delimiter", "header", "quote", "escape", "nullvalue", "encoding", "charset", "multiline"}
 )
-_JSON_TYPES: Final[Mapping[str, str]] = {"BIGINT": "long", "UBIGINT": "long", "DOUBLE": "double", "BOOLEAN": "boolean"}
+JSON_SCALARS: Final = ("VARCHAR", "BIGINT", "UBIGINT", "DOUBLE", "BOOLEAN")
+"""Structures of JSON values that DuckDB reads as text without a loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +62,9 @@ class FileGroup:
         unread: SQL of whether a record isn't one; empty if DuckDB's rejects say it, or none can be.
         types: of files with types.
         has_header: whether a file's first line is none of its records.
+        members: structures of the fields of JSON objects, by names, if the scan has them in its column `fields`.
+        is_clean: whether all records fit the columns that they are read for.
+        quick: a scan of the same records that is faster, and doesn't know their lines.
 
     """
 
@@ -81,6 +76,9 @@ class FileGroup:
     unread: str = ""
     types: Mapping[str, DuckDBPyType] = field(default_factory=dict)
     has_header: bool = False
+    members: Mapping[str, Any] = field(default_factory=dict)
+    is_clean: bool = False
+    quick: FileGroup | None = None
 
     @property
     def size(self) -> int:
@@ -98,10 +96,18 @@ class FileGroup:
         if self.kind == "csv":
             return fit_text(quote_name(name), type_)
         if self.kind == "json":
-            pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-            return fit_json(f"json_extract(record, {quote_text(pointer)})", type_)
+            return self._fit_member(name, type_)
         come = self.types[name]
         return fit_native(quote_name(name), str(come), type_, lambda: from_duckdb_type(come, name, count(1)))
+
+    def _fit_member(self, name: str, type_: IcebergType) -> Fit:
+        """Convert a field of JSON records; one of `fields` is parsed together with the others."""
+        form = self.members.get(name)
+        if form is None or (form in JSON_SCALARS and not type_.is_primitive):
+            pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+            return fit_json(f"json_extract(record, {quote_text(pointer)})", type_)
+        member = f"fields.{quote_name(name)}"
+        return fit_text(member, type_) if form in JSON_SCALARS else fit_json(member, type_)
 
 
 def escape_pattern(path: str) -> str:
@@ -171,7 +177,7 @@ def _read_dialect(file: ReadableFile, options: Mapping[str, str], quote: str, *,
     if not has_header:
         return Dialect(delimiter, encoding, tuple(f"_c{number}" for number in range(len(names))))
     named = tuple(name.strip() or f"_c{number}" for number, name in enumerate(names))
-    _check_distinct(named, f"{file.found.name}, line 1")
+    check_distinct(named, f"{file.found.name}, line 1")
     return Dialect(delimiter, encoding, named)
 
 
@@ -209,7 +215,8 @@ def _find_delimiter(line: str, name: str) -> str:
     return max(candidates, key=outside.count)
 
 
-def _check_distinct(names: Iterable[str], place: str) -> None:
+def check_distinct(names: Iterable[str], place: str) -> None:
+    """Raise BadSourceError if two names are the same, regardless of case."""
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
@@ -224,12 +231,15 @@ def _group_json(files: Sequence[ReadableFile], options: Mapping[str, str]) -> It
         sorted(files, key=lambda one: (_is_json_array(one), one.compression, one.found)),
         key=lambda one: (_is_json_array(one), one.compression),
     ):
+        form = "array" if is_array else "unstructured" if is_multiline else "newline_delimited"
+        objects = (
+            f"(SELECT json AS record, {FILE_COLUMN} FROM read_json_objects({_FILES}, format='{form}', "
+            f"compression='{_COMPRESSION}', maximum_object_size={_MAX_RECORD_BYTES}, filename={name}))"
+        )
+        chosen = tuple(members)
+        quick = FileGroup("json", chosen, (), objects, _JSON_TEXT)
         if is_array or is_multiline:
-            form = "array" if is_array else "unstructured"
-            scan = (
-                f"(SELECT json AS record, {FILE_COLUMN} FROM read_json_objects({_FILES}, format='{form}', "
-                f"compression='{_COMPRESSION}', maximum_object_size={_MAX_RECORD_BYTES}, filename={name}))"
-            )
+            scan = objects
             unread = "coalesce(json_type(record) <> 'OBJECT', true)"
         else:
             scan = (
@@ -240,7 +250,7 @@ def _group_json(files: Sequence[ReadableFile], options: Mapping[str, str]) -> It
             scan = f"(SELECT * REPLACE (CASE WHEN trim(record) <> '' THEN record END AS record) FROM {scan})"
             is_object = "json_valid(record) AND json_type(TRY_CAST(record AS JSON)) = 'OBJECT'"
             unread = f"(record IS NOT NULL AND NOT coalesce({is_object}, false))"
-        yield FileGroup("json", tuple(members), (), scan, "CAST(record AS VARCHAR)", unread)
+        yield FileGroup("json", chosen, (), scan, _JSON_TEXT, unread, quick=quick)
 
 
 def _is_json_array(file: ReadableFile) -> bool:
@@ -259,7 +269,7 @@ def _group_typed(duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: 
             raise BadSourceError(
                 f"{one.found.name} is damaged, or no {kind} file: {' '.join(str(error).split())[:300]}"
             ) from error
-        _check_distinct(described.columns, one.found.name)
+        check_distinct(described.columns, one.found.name)
         if kind == "avro":
             _check_avro_types(one)
         types = dict(zip(described.columns, described.types, strict=True))
@@ -328,82 +338,3 @@ def load_extension(duck: DuckDBPyConnection, name: str) -> None:
             raise MissingRequirementError(
                 f"Files of {name} need DuckDB's extension {name}: pip install 'duckicelake[duckdb]'"
             ) from error
-
-
-def find_columns(
-    duck: DuckDBPyConnection, group: FileGroup, known: Mapping[str, IcebergType]
-) -> dict[str, IcebergType]:
-    """Find the columns of a group and their types, over all its rows. known: those given, by lower-case names."""
-    if group.kind == "json":
-        return _find_json_columns(duck, group)
-    if group.kind != "csv":
-        ids = count(1)
-        return {name: from_duckdb_type(type_, name, ids) for name, type_ in group.types.items()}
-    open_names = [name for name in group.names if name.lower() not in known]
-    found = _infer_types(duck, group, open_names)
-    return {name: found.get(name) or known[name.lower()] for name in group.names}
-
-
-def _infer_types(duck: DuckDBPyConnection, group: FileGroup, names: Sequence[str]) -> dict[str, IcebergType]:
-    """Find the first type that all values have: candidates by a sample, then by all rows until none of them fails."""
-    tests = dict(enumerate(TEXT_TESTS))
-    candidates = {name: list(tests) for name in names}
-    sample = f"(FROM {group.read()} LIMIT {_SAMPLE_ROWS})"
-    failed = _find_failures(duck, sample, [(name, number) for name in names for number in tests])
-    for name, number in failed:
-        candidates[name].remove(number)
-    checked: set[tuple[str, int]] = set()
-    while wanted := [
-        (name, kinds[0]) for name, kinds in candidates.items() if kinds and (name, kinds[0]) not in checked
-    ]:
-        checked.update(wanted)
-        for name, number in _find_failures(duck, group.read(), wanted):
-            candidates[name].remove(number)
-    return {name: tests[kinds[0]][0] if kinds else StringType() for name, kinds in candidates.items()}
-
-
-def _find_failures(duck: DuckDBPyConnection, rows: str, wanted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the pairs of column and test which some value fails; all of a column without values."""
-    if not wanted:
-        return []
-    failed = []
-    for first in range(0, len(wanted), _MAX_TESTS):
-        part = wanted[first : first + _MAX_TESTS]
-        tests = ", ".join(map(_build_type_test, part))
-        answer = duck.execute(f"SELECT {tests} FROM {rows}").fetchone()
-        assert answer is not None
-        failed += [pair for pair, is_true in zip(part, answer, strict=True) if not is_true]
-    return failed
-
-
-def _build_type_test(pair: tuple[str, int]) -> str:
-    """Build the test of all values. Measured: `FILTER (WHERE …)` in place of CASE takes five times as long."""
-    text = f"nullif(trim({quote_name(pair[0])}), '')"
-    return f"bool_and(CASE WHEN {text} IS NOT NULL THEN {TEXT_TESTS[pair[1]][1].format(text)} END)"
-
-
-def _find_json_columns(duck: DuckDBPyConnection, group: FileGroup) -> dict[str, IcebergType]:
-    """Find the fields that records have, and types that hold all their values."""
-    rows = (
-        f"(SELECT CAST(record AS JSON) AS record FROM {group.read()} WHERE record IS NOT NULL AND NOT {group.unread})"
-    )
-    # One record of each structure: json_group_structure first makes an array of all of them, in memory
-    some = f"(SELECT any_value(record) AS record FROM {rows} GROUP BY json_structure(record))"
-    answer = duck.execute(f"SELECT CAST(json_group_structure(record) AS VARCHAR) FROM {some}").fetchone()
-    found = orjson.loads(answer[0]) if answer and answer[0] else {}
-    fields = found if isinstance(found, dict) else {}
-    _check_distinct(fields, group.files[0].found.name)
-    ids = count(1)
-    return {name: _parse_structure(form, ids) for name, form in fields.items()}
-
-
-def _parse_structure(form: Any, ids: Iterator[int]) -> IcebergType:
-    simple: dict[str, IcebergType] = {"long": LongType(), "double": DoubleType(), "boolean": BooleanType()}
-    if isinstance(form, dict) and form:
-        fields = [
-            NestedField(next(ids), name, _parse_structure(inner, ids), required=False) for name, inner in form.items()
-        ]
-        return StructType(*fields)
-    if isinstance(form, list) and form:
-        return ListType(next(ids), _parse_structure(form[0], ids), element_required=False)
-    return simple.get(_JSON_TYPES.get(str(form), ""), StringType())
