@@ -250,6 +250,17 @@ def build_good_rows(group: FileGroup, fields: Sequence[NestedField], rule: KeyRu
     return f"SELECT {', '.join(values)} FROM {group.read()}{where}"
 
 
+def build_rows(groups: Sequence[FileGroup], schema: Schema, rule: KeyRule) -> str:
+    """Build the query for the rows that are good."""
+    parts = [build_good_rows(group, schema.fields, rule) for group in groups]
+    if parts:
+        return " UNION ALL ".join(parts)
+    nulls = ", ".join(
+        f"CAST(NULL AS {to_duckdb_type(one.field_type)}) AS {quote_name(one.name)}" for one in schema.fields
+    )
+    return f"SELECT {nulls} WHERE false"
+
+
 def _combine(flaws: Sequence[_Flaw]) -> str:
     return "(" + " OR ".join(f"coalesce({flaw.condition}, false)" for flaw in flaws) + ")"
 

@@ -25,8 +25,8 @@ from duckicelake.errors import (
     PipelineError,
     format_count,
 )
-from duckicelake.file_import.bad_rows import BadRows, Check, KeyRule, build_good_rows, check_rows
-from duckicelake.file_import.column_types import parse_schema, quote_name, to_duckdb_type
+from duckicelake.file_import.bad_rows import BadRows, Check, build_rows, check_rows
+from duckicelake.file_import.column_types import parse_schema, quote_name
 from duckicelake.file_import.data_files import (
     choose_io,
     open_catalog,
@@ -268,7 +268,7 @@ class _Load:
         target = self._request.load.target
         transaction = self._begin(examined.table, target, examined.columns)
         metadata = transaction.table_metadata
-        rows = _build_rows(examined.groups, metadata.schema(), examined.check.rule)
+        rows = build_rows(examined.groups, metadata.schema(), examined.check.rule)
         mode = self._request.load.mode
         staged = StagedRows([(rows, metadata)], examined.check.good)
         if mode == "merge":
@@ -382,17 +382,6 @@ def _check_count(written: int, expected: int) -> None:
         raise BadSourceError(
             f"The files changed while they were read: {format_count(written, 'row')} instead of {expected:,}"
         )
-
-
-def _build_rows(groups: Sequence[FileGroup], schema: Schema, rule: KeyRule) -> str:
-    """Build the query for the rows that are good."""
-    parts = [build_good_rows(group, schema.fields, rule) for group in groups]
-    if parts:
-        return " UNION ALL ".join(parts)
-    nulls = ", ".join(
-        f"CAST(NULL AS {to_duckdb_type(one.field_type)}) AS {quote_name(one.name)}" for one in schema.fields
-    )
-    return f"SELECT {nulls} WHERE false"
 
 
 def _check_no_view(lake: Lake, target: Target) -> None:
