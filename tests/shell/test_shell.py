@@ -50,7 +50,7 @@ def test_statements_of_options_files_and_pipes(uri: str, table: str, tmp_path: P
     file.write_text(f"{query};\n\\format ndjson\n{query} -- no semicolon at the end")
     assert run(uri, "-c", query, "--format", "csv") == '"n"\n2\n'
     assert run(uri, "-c", query, "-c", query, "--format", "ndjson") == '{"n":2}\n' * 2
-    assert run(uri, "-f", str(file), "--format", "csv") == '"n"\n2\n{"n": 2}\n'
+    assert run(uri, "-f", str(file), "--format", "csv") == '"n"\n2\n{"n":2}\n'
     assert run(uri, "--format", "csv", typed=query) == '"n"\n2\n'
     assert run(uri, "-c", f"\\i {file}", "--format", "csv").startswith('"n"\n2\n')
     assert run(uri, typed="\\q\nnot SQL at all;") == ""
