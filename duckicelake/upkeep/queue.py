@@ -1,17 +1,20 @@
 """The queue of tasks, as rows of `duckicelake_upkeep_task`. Postgres's clock decides about every lease and time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 from uuid import UUID
 
 import orjson
 
+from duckicelake.errors import format_count
 from duckicelake.maintenance.task import TaskEstimate, UpkeepTask
 from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("upkeep", "queue")
+_IDLE_SECONDS: Final = 30.0
+"""Seconds within which a worker takes a task that is due; its process may have to start."""
 
 State = Literal["queued", "running", "waiting", "blocked", "failed", "done"]
 CHANNEL: Final = "duckicelake_upkeep"
@@ -58,7 +61,10 @@ class ClaimedTask:
 
 @dataclass(frozen=True, slots=True)
 class QueuedTask:
-    """A task as the queue shows it. job: the id of the job that does it, while it runs."""
+    """A task as the queue shows it. job: the id of the job that does it, while it runs.
+
+    message: what came of it or keeps it, also why no worker has taken a task that is due.
+    """
 
     number: int
     schema_name: str
@@ -244,7 +250,28 @@ def list_tasks(cursor: Transaction, wanted: TaskFilter, limit: int | None) -> li
         "visible_ids": list(wanted.visible_ids),
         "limit": limit,
     }
-    return [QueuedTask(*row) for row in cursor.execute(_SQL.tasks, parameters).fetchall()]
+    return [_build_task(row) for row in cursor.execute(_SQL.tasks, parameters).fetchall()]
+
+
+def _build_task(row: Sequence[Any]) -> QueuedTask:
+    *values, is_lost, beside, running, due_seconds = row
+    task = QueuedTask(*values)
+    if is_lost:
+        return replace(task, message="its worker was killed or is frozen: the next worker takes it")
+    if task.message is not None or due_seconds is None or due_seconds < 0:
+        return task
+    return replace(task, message=_explain_wait(beside, running, due_seconds))
+
+
+def _explain_wait(beside: str | None, running: int, due_seconds: float) -> str | None:
+    """Say why a task that is due isn't taken; None: a worker is about to take it."""
+    if beside is not None:
+        return f"waits for the task {beside} of the same table, which runs"
+    if running:
+        return f"waits for {format_count(running, 'task')} of the warehouse: see DUCKICELAKE_UPKEEP_TASKS and _WORKERS"
+    if due_seconds < _IDLE_SECONDS:
+        return None
+    return f"no worker has taken it for {due_seconds:.0f} seconds: see DUCKICELAKE_UPKEEP_WORKERS, or duckicelake work"
 
 
 def count_failures(cursor: Transaction) -> dict[str, int]:

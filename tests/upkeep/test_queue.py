@@ -53,9 +53,9 @@ def set_policies(services: Services, policies: dict[str, str]) -> None:
         queue.write_policies(cursor, policies)
 
 
-def insert(ducklake: duckdb.DuckDBPyConnection, rows: int) -> None:
+def insert(ducklake: duckdb.DuckDBPyConnection, rows: int, table: str = "t") -> None:
     ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 1000)")
-    ducklake.execute(f"INSERT INTO lake.ns.t SELECT range, 'x' FROM range({rows})")
+    ducklake.execute(f"INSERT INTO lake.ns.{table} SELECT range, 'x' FROM range({rows})")
 
 
 def plan(services: Services) -> int | None:

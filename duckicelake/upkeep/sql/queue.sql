@@ -124,11 +124,20 @@ SELECT s.schema_name, t.table_name
 FROM ducklake_table t JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
 WHERE t.end_snapshot IS NULL AND t.table_id = %(table_id)s;
 
--- tasks: those of tables that may be seen, with names: running ones first, then by rank
+-- tasks: those of tables that may be seen, with names, and why those that are due aren't taken: whether the worker is lost,
+-- what runs of the same table, how many run, for how many seconds they have been due
+WITH running AS MATERIALIZED (
+    SELECT table_id, kind FROM duckicelake_upkeep_task WHERE state = 'running' AND lease_until >= clock_timestamp()
+)
 SELECT t.task_id, s.schema_name, l.table_name, t.kind,
        CASE WHEN t.state = 'running' AND t.lease_until < clock_timestamp() THEN 'queued' ELSE t.state END,
        t.why, t.message, t.estimate, t.requested_by, t.attempts, t.available, t.created, t.changed, t.worker,
-       CASE WHEN t.state = 'running' THEN t.lease_until END, t.claim, t.counts
+       CASE WHEN t.state = 'running' THEN t.lease_until END, t.claim, t.counts,
+       t.state = 'running' AND t.lease_until < clock_timestamp(),
+       (SELECT r.kind FROM running r WHERE r.table_id = t.table_id LIMIT 1),
+       (SELECT count(*) FROM running),
+       CASE WHEN t.state IN ('queued', 'waiting')
+            THEN extract(epoch FROM clock_timestamp() - greatest(t.available, t.changed))::float8 END
 FROM duckicelake_upkeep_task t
 JOIN ducklake_table l ON l.table_id = t.table_id AND l.end_snapshot IS NULL
 JOIN duckicelake_schemas() s ON s.schema_id = l.schema_id AND s.end_snapshot IS NULL
