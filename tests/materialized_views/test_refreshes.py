@@ -23,10 +23,11 @@ from duckicelake.errors import (
 )
 from duckicelake.iceberg.rest import RenameTableRequest
 from duckicelake.lake.ducklake.dropped import set_retention
-from duckicelake.materialized_views import refreshes, view_rows
+from duckicelake.materialized_views import view_rows
 from duckicelake.properties import REFRESH_STATE
 from duckicelake.query import contents, service
 from duckicelake.query.processes import QueryProcess
+from duckicelake.query.saved_results import SOURCE_SNAPSHOT
 from tests.materialized_views.conftest import LIMITS, Views
 
 GROUPS = "SELECT k, count(*) AS n, count(v) AS counted, sum(v) AS total, max(s) AS last FROM {t} GROUP BY k"
@@ -106,7 +107,7 @@ def test_summary_and_record_name_the_snapshots_of_the_sources(views: Views) -> N
     for name in ("t", "u"):
         metadata = views.lake.metadata(name)
         assert by_uuid[metadata.table_uuid]["snapshot-id"] == metadata.current_snapshot_id
-    assert summary[refreshes.SOURCE_SNAPSHOT] == str(made.last.snapshot_id)
+    assert summary[SOURCE_SNAPSHOT] == str(made.last.snapshot_id)
 
 
 def test_view_of_views_follows_what_they_say(views: Views) -> None:
@@ -233,7 +234,7 @@ def test_rest_clients_do_not_write_a_view(views: Views) -> None:
         append_rows(views.services, posted)
     field = {"id": 3, "name": "z", "type": "int", "required": False}
     schema = views.lake.metadata("mv").schema().to_json()
-    wider = {**schema, "schema-id": 1, "fields": [*schema["fields"], field]}  # type: ignore[misc]
+    wider = {**schema, "schema-id": 1, "fields": [*schema["fields"], field]}
     with pytest.raises(ReadOnlyTableError, match="materialized view"):
         views.lake.commit(
             {"action": "add-schema", "schema": wider}, {"action": "set-current-schema", "schema-id": -1}, table="mv"

@@ -16,6 +16,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.table import load
+from duckicelake.catalog.table.catch_up import catch_up
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import UpkeepTask
@@ -219,7 +220,10 @@ def test_files_of_older_partitionings_move_into_the_present_one(
     metadata = Client(fresh(services)).metadata()
     scan = StaticTable.from_metadata(Client(fresh(services)).load()["metadata-location"]).scan("name = 'b'")
     (planned,) = scan.plan_files()
-    assert (planned.file.spec_id, list(planned.file.partition)) == (metadata["default-spec-id"], ["b", 19782])
+    assert (planned.file.spec_id, [planned.file.partition[0], planned.file.partition[1]]) == (
+        metadata["default-spec-id"],
+        ["b", 19782],
+    )
     assert duck.sql("SELECT count(*) FROM lake.ns.t WHERE name = 'a' AND day < '1970-01-01'").fetchall() == [(5,)]
     assert_sound(services)
 
@@ -312,7 +316,6 @@ def test_commit_of_another_process_while_the_table_is_loaded_is_rewritten_too(
     for number in range(4):
         client.append((number, "n"))
     worker = fresh(services)
-    catch_up = load.catch_up
 
     def catch_up_late(*arguments: Any) -> Any:
         caught_up = catch_up(*arguments)

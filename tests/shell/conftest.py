@@ -1,13 +1,12 @@
 """The shell as people start it: in this process with -c, -f or a pipe, and in a pseudo-terminal."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from duckicelake.cli.main import app
 from scripts.terminal import Terminal, start_shell
@@ -21,7 +20,9 @@ def run_shell(*arguments: str, typed: str = "", **settings: str) -> Result:
 
 
 @contextmanager
-def open_terminal(*arguments: str, width: int = 100, height: int = 30, **settings: str) -> Iterator[Terminal]:
+def open_terminal(
+    *arguments: str, settings: Mapping[str, str], width: int = 100, height: int = 30
+) -> Iterator[Terminal]:
     """Start the shell in a pseudo-terminal of its own, with these settings and no others."""
     with start_shell(*arguments, environment=environment(**settings), width=width, height=height) as terminal:
         yield terminal

@@ -119,7 +119,7 @@ def test_profile_that_is_read_only_refuses_changes_by_name(uri: str, home: dict[
 
 
 def test_a_session(uri: str, home: dict[str, str]) -> None:
-    with open_terminal(uri, **home) as terminal:
+    with open_terminal(uri, settings=home) as terminal:
         terminal.wait("Ctrl-D leaves.")
         terminal.type("FROM zoo.b\t")
         terminal.wait("FROM zoo.birds")

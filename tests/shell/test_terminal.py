@@ -26,7 +26,7 @@ def uri(live: LiveLake) -> str:
 
 def test_a_session(uri: str, home: dict[str, str]) -> None:
     """Lines until the semicolon, completion, an error, Ctrl-C on the prompt, history, Ctrl-D."""
-    with open_terminal(uri, **home) as terminal:
+    with open_terminal(uri, settings=home) as terminal:
         terminal.run("SELECT 6 * 7", "SELECT 6 * 7\n")
         assert "│     42 │" in terminal.run("  AS answer;", "(1 row)")
         terminal.type("FROM zoo.b\t")
@@ -42,7 +42,7 @@ def test_a_session(uri: str, home: dict[str, str]) -> None:
     history = Path(home["XDG_STATE_HOME"], "duckicelake", "history")
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
     assert "+SELECT 8 AS n;" in history.read_text()
-    with open_terminal(uri, **home) as terminal:
+    with open_terminal(uri, settings=home) as terminal:
         terminal.wait("Ctrl-D leaves.")
         terminal.run("\x1b[A", "│ 8 │")
         terminal.type("\\q\r")
@@ -52,7 +52,7 @@ def test_a_session(uri: str, home: dict[str, str]) -> None:
 @pytest.mark.commands
 @pytest.mark.parametrize("is_local", [False, True], ids=["server", "duckdb"])
 def test_ctrl_c_cancels_the_query_alone(uri: str, home: dict[str, str], tmp_path: Path, is_local: bool) -> None:
-    with open_terminal(f"ducklake:{tmp_path / 'm.ducklake'}" if is_local else uri, **home) as terminal:
+    with open_terminal(f"ducklake:{tmp_path / 'm.ducklake'}" if is_local else uri, settings=home) as terminal:
         terminal.wait("Ctrl-D leaves.")
         terminal.type("SELECT count(*) FROM range(100000000) a, range(100000) b;\r")
         terminal.pause(3)
@@ -71,7 +71,7 @@ def test_nothing_of_the_lake_controls_the_terminal(uri: str, home: dict[str, str
     file.write_text(
         "".join(f"\\format {name}\n{query}\n" for name in names) + f"\\x\n{query}\nSELECT '{ESCAPE}' + 1;\n"
     )
-    with open_terminal(uri, height=60, **home) as terminal:
+    with open_terminal(uri, height=60, settings=home) as terminal:
         terminal.wait("Ctrl-D leaves.")
         terminal.run(f"\\i {file}", "expanded display is on")
         terminal.run("SELECT 'all' || ' done' AS s;", "all done")
@@ -84,7 +84,7 @@ def test_nothing_of_the_lake_controls_the_terminal(uri: str, home: dict[str, str
 
 @pytest.mark.commands
 def test_long_rows_are_cut_and_long_results_are_paged(uri: str, home: dict[str, str]) -> None:
-    with open_terminal(uri, width=70, height=20, **home, PAGER="head -n 3") as terminal:
+    with open_terminal(uri, width=70, height=20, settings=home | {"PAGER": "head -n 3"}) as terminal:
         shown = terminal.run("SELECT 1 AS id, repeat('words and ', 20) AS text;", "(1 row)")
         assert "…" in shown
         terminal.run("SELECT range AS paged FROM range(100);", "│ paged │")
@@ -94,7 +94,7 @@ def test_long_rows_are_cut_and_long_results_are_paged(uri: str, home: dict[str, 
 @pytest.mark.commands
 @pytest.mark.parametrize(("settings", "is_colored"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_no_color(uri: str, home: dict[str, str], settings: dict[str, str], is_colored: bool) -> None:
-    with open_terminal(uri, **home, **settings) as terminal:
+    with open_terminal(uri, settings=home | settings) as terminal:
         terminal.run("SELECT 'text' AS s;", "(1 row)")
         assert terminal.leave() == 0
     assert bool(re.search(rb"\x1b\[[\d;]*(?:3[0-8]|4[0-8]|9[0-7])[\d;]*m", terminal.raw)) is is_colored

@@ -28,8 +28,14 @@ class Bucket:
 
     def options(self) -> S3Options:
         """How the server reaches it."""
-        keys = {"access_key_id": self.minio.access_key, "secret_access_key": self.minio.secret_key}
-        return S3Options(endpoint=self.minio.endpoint, region=self.minio.region, path_style=True, **keys)
+        minio = self.minio
+        return S3Options(
+            endpoint=minio.endpoint,
+            region=minio.region,
+            path_style=True,
+            access_key_id=minio.access_key,
+            secret_access_key=minio.secret_key,
+        )
 
 
 @pytest.fixture(scope="session")

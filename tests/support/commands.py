@@ -3,8 +3,7 @@
 import os
 import subprocess
 
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from duckicelake.cli.main import app
 

@@ -5,6 +5,7 @@ Every function gives a request. `then` makes one of several, each on top of what
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -243,7 +244,7 @@ class _Parent:
         entries = _live(line)
         if not any(entry in leaving for entry in entries):
             return line
-        left = {"status": EntryStatus.DELETED, "snapshot_id": self.draft.snapshot_id}
+        left: dict[str, Any] = {"status": EntryStatus.DELETED, "snapshot_id": self.draft.snapshot_id}
         return self.draft.manifest(
             replace(entry, **left) if entry in leaving else replace(entry, status=EntryStatus.EXISTING)
             for entry in entries

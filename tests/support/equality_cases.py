@@ -262,7 +262,7 @@ def _delete_file(draw: st.DrawFn, columns: Sequence[Column], data: Sequence[File
     rows = draw(st.lists(_row(stored), max_size=4))
     types = {column.id: column.type for column in stored}
     for row in draw(st.lists(st.sampled_from([row for file in data for row in file.rows] or [{}]), max_size=3)):
-        rows.append({i: row[i] if row.get(i) in STORED[types[i]][1] else None for i in types} | _null_struct(row))
+        rows.append({i: row[i] if row.get(i) in STORED[types[i]][1] else None for i in types} | dict(_null_struct(row)))
     return File(stored, tuple(rows), draw(st.integers(1, 4)), equality_ids=tuple(ids))
 
 
@@ -276,7 +276,7 @@ def _stored(draw: st.DrawFn, column: Column, has_ids: bool) -> Stored:
 @st.composite
 def _row(draw: st.DrawFn, columns: Sequence[Stored]) -> Row:
     values = {column.id: draw(st.none() | st.sampled_from(STORED[column.type][1])) for column in columns}
-    return values | (_null_struct({STRUCT: None}) if draw(st.integers(0, 3)) == 0 else {})
+    return values | (dict(_null_struct({STRUCT: None})) if draw(st.integers(0, 3)) == 0 else {})
 
 
 def _null_struct(row: Row) -> Row:

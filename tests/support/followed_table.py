@@ -83,12 +83,12 @@ class Following:
 
     def versions(self) -> list[int]:
         """The Delta versions of the snapshots, oldest first."""
-        return [int(snapshot.summary["delta.version"]) for snapshot in self.static().snapshots()]  # type: ignore[index]
+        return [int(snapshot.summary["delta.version"]) for snapshot in self.static().snapshots()]  # type: ignore[index, arg-type]
 
     def assert_alike(self, since: int = 0) -> None:
         """Iceberg's snapshots, DuckDB's and delta-rs' versions have the same rows, from a version on."""
         static = self.static()
-        by_version = {int(each.summary["delta.version"]): each for each in static.snapshots()}  # type: ignore[index]
+        by_version = {int(each.summary["delta.version"]): each for each in static.snapshots()}  # type: ignore[index, arg-type]
         newest = self.delta().version()
         assert max(by_version) == newest
         for version, snapshot in by_version.items():

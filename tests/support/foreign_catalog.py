@@ -37,7 +37,8 @@ class OtherCatalog(NoopCatalog, MetastoreCatalog):
         self.pointers: dict[Identifier, str] = {}
 
     def create_table(self, identifier: Any, schema: Any, *args: Any, **kwargs: Any) -> Table:
-        return self.create_table_transaction(identifier, schema, *args, **kwargs).commit_transaction()
+        made: Table = self.create_table_transaction(identifier, schema, *args, **kwargs).commit_transaction()
+        return made
 
     def create_table_transaction(self, identifier: Any, schema: Any, *args: Any, **kwargs: Any) -> Any:
         location = {"location": f"{self.folder}/{'/'.join(self.identifier_to_tuple(identifier))}"}
@@ -58,7 +59,9 @@ class OtherCatalog(NoopCatalog, MetastoreCatalog):
         staged = self._update_and_stage_table(current, table.name(), requirements, updates)
         self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
         self.pointers[table.name()] = staged.metadata_location
-        return CommitTableResponse(metadata=staged.metadata, metadata_location=staged.metadata_location)
+        return CommitTableResponse.model_validate(
+            {"metadata": staged.metadata, "metadata-location": staged.metadata_location}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def read_topic(broker: str, topic: str) -> list[Any]:
     )
     partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in partitions])
-    found, ended = [], set()
+    found, ended = [], set[int]()
     while len(ended) < len(partitions):
         message = consumer.poll(60)
         assert message is not None

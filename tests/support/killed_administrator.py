@@ -4,7 +4,6 @@ These are the COMMITs of all databases, before and after, and what is done to th
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -80,4 +79,4 @@ def watch_commits(fuse: Fuse) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -92,6 +92,6 @@ def assert_same_rows(lake: Lake, table: str = "t", namespace: str = "main", trut
     assert static.schema().as_arrow().names == lake.duck.sql(f"FROM lake.{name} LIMIT 0").columns
     assert iceberg_rows(static) == lake.duck_rows(name)
     for snapshot in static.snapshots():
-        at = int(snapshot.summary["ducklake.snapshot-id"])
+        at = int(snapshot.summary["ducklake.snapshot-id"])  # type: ignore[index, arg-type]
         if truth is not None and at in truth:
             assert iceberg_rows(static, snapshot.snapshot_id) == truth[at], f"snapshot {at}"

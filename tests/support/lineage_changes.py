@@ -41,7 +41,7 @@ def change(
     kind: ChangeKind, name: str | None = "t", snapshot: int = 17, seconds: float = 0, **more: Any
 ) -> LoggedChange:
     """By someone over REST; keys of facts are given as they are, those of the change by their names."""
-    fields = {
+    fields: dict[str, Any] = {
         "namespace": "ns",
         "object_id": None if name is None else 3,
         "source": "rest",
@@ -52,7 +52,7 @@ def change(
         "at": START + timedelta(seconds=seconds),
         "facts": {},
     }
-    return LoggedChange(snapshot_id=snapshot, kind=kind, name=name, **fields | more)  # type: ignore[arg-type]
+    return LoggedChange(snapshot_id=snapshot, kind=kind, name=name, **fields | more)
 
 
 def report(

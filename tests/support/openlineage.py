@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 FORMATS = {"eventTime": "date-time", "nominalStartTime": "date-time", "nominalEndTime": "date-time", "runId": "uuid"}
 _BASE: Json = {"_producer": {}, "_schemaURL": {}}
-FACETS: dict[str, type[Any]] = {
+FACETS: Mapping[str, Any] = {
     "catalog": facet_v2.catalog_dataset.CatalogDatasetFacet,
     "columnLineage": facet_v2.column_lineage_dataset.ColumnLineageDatasetFacet,
     "dataSource": facet_v2.datasource_dataset.DatasourceDatasetFacet,
@@ -49,7 +49,7 @@ FACETS: dict[str, type[Any]] = {
 
 def check_event(event: Json) -> None:
     """Raises if an event of a run or of a job, or a facet of it, isn't as the schemas have it."""
-    kind = RunEvent if "run" in event else JobEvent
+    kind: Any = RunEvent if "run" in event else JobEvent
     validator(kind).validate(event)
     assert event["schemaURL"] == kind._get_schema()
     facets = [*_facets(event.get("run", {})), *_facets(event["job"])]

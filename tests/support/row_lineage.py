@@ -65,8 +65,11 @@ def _rows(line: Json, entry: Json, deleted: set[int]) -> Iterator[tuple[int, int
     ids, numbers = _column(rows, ROW_ID), _column(rows, LAST_UPDATED)
     assert len(rows) == file["record_count"]
     for position in set(range(len(rows))) - deleted:
-        row_id = file["first_row_id"] + position if ids[position] is None else ids[position]
-        yield row_id, entry["sequence_number"] if numbers[position] is None else numbers[position]
+        row_id, number = ids[position], numbers[position]
+        yield (
+            file["first_row_id"] + position if row_id is None else row_id,
+            entry["sequence_number"] if number is None else number,
+        )
 
 
 def _column(rows: pa.Table, field_id: int) -> list[int | None]:

@@ -150,17 +150,18 @@ class RowFilter:
                 return Or(*(part.pyiceberg() for part in self.parts))
             case "not":
                 return Not(self.parts[0].pyiceberg())
-            case "is-null":
-                return IsNull(self.column)
-            case "is-nan":
-                return IsNaN(self.column)
+            case "is-null" | "is-nan":
+                return _PYICEBERG[self.operator](self.column)
             case "in":
-                return In(self.column, self.values)
+                return _PYICEBERG[self.operator](self.column, self.values)
         return _PYICEBERG[self.operator](self.column, self.values[0])
 
 
 _SIGNS = {"eq": "=", "not-eq": "<>", "lt": "<", "lt-eq": "<=", "gt": ">", "gt-eq": ">="}
-_PYICEBERG: Mapping[str, Callable[[str, Any], BooleanExpression]] = {
+_PYICEBERG: Mapping[str, Callable[..., BooleanExpression]] = {
+    "is-null": IsNull,
+    "is-nan": IsNaN,
+    "in": In,
     "eq": EqualTo,
     "not-eq": NotEqualTo,
     "lt": LessThan,

@@ -89,8 +89,8 @@ class WebIssuer(Issuer):
 
     def _give(self, nonce: str | None) -> dict[str, Any]:
         times = {"iat": self.clock(), "exp": self.clock() + self.lives}
-        claims = {**times, "scope": USER_SCOPE, "jti": secrets.token_hex(8)}
-        given = {
+        claims: dict[str, Any] = {**times, "scope": USER_SCOPE, "jti": secrets.token_hex(8)}
+        given: dict[str, Any] = {
             "access_token": self.token(**(claims | self.changed)),
             "id_token": self.token(**({**times, "aud": CLIENT_ID, "nonce": nonce} | self.changed)),
             "expires_in": self.lives,

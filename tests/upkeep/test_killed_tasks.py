@@ -95,8 +95,8 @@ def make_view(services: Services) -> None:
 
 def has_no_rows_in_postgres(client: Client, _: Duck) -> bool:
     with client.services.database.transaction() as cursor:
-        ((table_id, *_),) = maintenance.read_table_ids(cursor, "ns", "t", 0, None)
-        ((_, inlined),) = maintenance.read_statistics(cursor, [table_id], {})
+        ((table_id, *_names),) = maintenance.read_table_ids(cursor, "ns", "t", 0, None)
+        ((_table_id, inlined),) = maintenance.read_statistics(cursor, [table_id], {})
     return inlined.rows == 0
 
 
@@ -197,7 +197,7 @@ def enqueue(services: Services, name: str, kind: Kind) -> None:
     """Ask for a task, unless a dead worker has it still: then it is taken again."""
     task = UpkeepTask(name, NS, kind.table, "a test", parse_policy(kind.policies), 128 * 2**20)
     with services.database.transaction() as cursor:
-        ((table_id, *_),) = maintenance.read_table_ids(cursor, "ns", kind.table, 0, None)
+        ((table_id, *_names),) = maintenance.read_table_ids(cursor, "ns", kind.table, 0, None)
         queue.enqueue(cursor, [DueTask(table_id, task, "", kind.policies)], requested_by="a test")
 
 

@@ -115,7 +115,7 @@ def test_worker_that_is_killed_at_a_sort_leaves_no_process_and_no_folder(
         queue.write_policies(cursor, {AUTOMATIC: "sort", "maintenance.sort.order": "name"})
     assert plan_lake(client.services, 0.001, is_forced=True) == 1
     worker = start()
-    wait_until(lambda: [*folder.glob("duckicelake-process-*/made/*")])
+    wait_until(lambda: any(folder.glob("duckicelake-process-*/made/*")))
     worker.kill()
     worker.wait()
     wait_until(lambda: not [*folder.glob("duckicelake-*")])
