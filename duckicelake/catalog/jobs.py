@@ -25,6 +25,7 @@ Kind = Literal[
     "flush",
     "compact",
     "sort",
+    "bloom-filters",
     "rewrite-deletes",
     "pack-manifests",
     "expire",

@@ -39,6 +39,7 @@ class TableStatistics(SpecModel):
     files_with_deletes: int
     delete_files: int
     unsorted_bytes: int
+    unfiltered_bytes: int
     by_deleted_tenths: tuple[int, ...]
     small_by_partition: dict[str, int]
     small_files: int

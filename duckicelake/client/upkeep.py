@@ -92,6 +92,7 @@ class UpkeepInfo:
     files_with_deletes: int
     delete_files: int
     unsorted_bytes: int
+    unfiltered_bytes: int
     by_deleted_tenths: tuple[int, ...]
     small_by_partition: Mapping[str, int]
     small_files: int

@@ -33,6 +33,7 @@ class MaintenanceState:
     bytes: int = 0
     deleted: int = 0
     unsorted_bytes: int = 0
+    unfiltered_bytes: int = 0
     by_deleted_tenths: tuple[int, ...] = (0,) * 9
     small_by_partition: Mapping[int, int] = field(default_factory=dict)
     small_files: int = 0
@@ -120,6 +121,8 @@ def _estimate(kind: str, table: MaintenanceState, policy: MaintenancePolicy) -> 
     if kind == "pack-manifests":
         left = max(1, table.manifests - table.small_manifests + -(-table.small_manifests // policy.small_manifests))
         return TaskEstimate(table.small_manifests, 0, table.manifests - left, table.manifests / left, 1.0)
+    if kind == "bloom-filters":
+        return TaskEstimate(table.files, table.unfiltered_bytes)
     if kind == "statistics":
         return TaskEstimate(table.files, table.bytes)
     return TaskEstimate()
@@ -175,6 +178,14 @@ def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, now_
     if thinned:
         reasons.append(f"{_format_count(thinned, 'file')} lost {policy.delete_ratio:.0%} of the rows or more")
     return "; ".join(reasons) or None
+
+
+def _explain_filters(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
+    share = table.unfiltered_bytes / max(table.bytes, 1)
+    if not policy.filter_columns or share < policy.unfiltered_share or _explain_sort(table, policy, now_ms) is not None:
+        return None
+    columns = ", ".join(policy.filter_columns)
+    return f"{share:.0%} of {format_size(table.bytes)} may have no Bloom filters, which the table asks for: {columns}"
 
 
 def count_files_with_deletes(table: MaintenanceState, ratio: float) -> int:
@@ -238,6 +249,7 @@ _REASONS: Final[dict[str, Callable[[MaintenanceState, MaintenancePolicy, int], s
     "flush": _explain_flush,
     "sort": _explain_sort,
     "compact": _explain_compaction,
+    "bloom-filters": _explain_filters,
     "rewrite-deletes": _explain_delete_rewrite,
     "pack-manifests": _explain_manifest_packing,
     "statistics": _explain_statistics,

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from duckicelake.errors import BadInputError
 from duckicelake.maintenance.layout import RowOrder, parse_order
 from duckicelake.properties import (
+    BLOOM_FILTER_PREFIX,
     GC_ENABLED,
     MAX_REF_AGE_MS,
     MAX_SNAPSHOT_AGE_MS,
@@ -59,6 +60,7 @@ JOB_KINDS: Final = (
     "flush",
     "sort",
     "compact",
+    "bloom-filters",
     "rewrite-deletes",
     "pack-manifests",
     "statistics",
@@ -66,6 +68,8 @@ JOB_KINDS: Final = (
     "remove-orphans",
 )
 """All kinds of jobs, in the order in which those of one table run."""
+PIPELINE_KINDS: Final = tuple(kind for kind in JOB_KINDS if kind != "bloom-filters")
+"""Those that Spark does. It writes Bloom filters itself, and can't choose the files that have none."""
 OPT_IN_KINDS: Final = frozenset({"expire", "remove-orphans"})
 """Kinds that delete for ever: workers do them only where a policy that was set, or a request, names them."""
 _ORPHANS_ENABLED: Final = "maintenance.orphans.enabled"
@@ -100,8 +104,8 @@ class MaintenancePolicy:
 
     shares_files: with another table, so that only the catalog knows which may be deleted. automatic: kinds of tasks
     that the lake's own workers do. chosen: those of OPT_IN_KINDS for which a policy was set; no default asks for them.
-    quiet: when workers do nothing. ref_age: of branches and tags that say none; None: they stay. ducklake_age: how long
-    DuckLake keeps snapshots; 0: it doesn't say.
+    quiet: when workers do nothing. filter_columns: for which the table asks for Bloom filters. ref_age: of branches and
+    tags that say none; None: they stay. ducklake_age: how long DuckLake keeps snapshots; 0: it doesn't say.
     """
 
     enabled: bool
@@ -113,6 +117,8 @@ class MaintenancePolicy:
     codec: str
     order: RowOrder | None
     unsorted_share: float
+    filter_columns: tuple[str, ...]
+    unfiltered_share: float
     excess_deletes: int
     small_manifests: int
     expires: bool
@@ -181,6 +187,8 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
         codec=_parse_codec(properties.get(_CODEC_OPTION, "")),
         order=value("maintenance.sort.order", _parse_order, None, "columns as `day DESC, id`, or `zorder(x, y)`"),
         unsorted_share=share("maintenance.sort.min-share", 0.2),
+        filter_columns=find_filter_columns(properties),
+        unfiltered_share=share("maintenance.bloom-filters.min-share", 0.2),
         excess_deletes=number("maintenance.delete-files.min-excess", 10),
         small_manifests=number("maintenance.manifests.min-small", 50),
         expires=expires and (shares_files or flag(GC_ENABLED, True)),
@@ -211,6 +219,16 @@ def _find_chosen(automatic: frozenset[str], *, expires: bool, orphans: bool) -> 
     """Find the kinds of OPT_IN_KINDS that policies name."""
     asked = {"expire": expires, "remove-orphans": orphans}
     return (automatic & OPT_IN_KINDS) | {kind for kind, is_asked in asked.items() if is_asked}
+
+
+def find_filter_columns(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Find the columns for which the table asks for Bloom filters."""
+    asked = [name for name, value in properties.items() if name.startswith(BLOOM_FILTER_PREFIX) and _is_true(value)]
+    return tuple(sorted(name.removeprefix(BLOOM_FILTER_PREFIX) for name in asked))
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() == "true"
 
 
 def parse_quiet_hours(text: str) -> QuietHours | None:

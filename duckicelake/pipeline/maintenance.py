@@ -11,9 +11,9 @@ from queue import SimpleQueue
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
-from duckicelake.errors import JobConflictError, LeaseLostError, MissingTableError, PipelineError
+from duckicelake.errors import BadInputError, JobConflictError, LeaseLostError, MissingTableError, PipelineError
 from duckicelake.maintenance.plan import MaintenanceState, Plan, parse_state, plan_jobs
-from duckicelake.maintenance.policy import check_overrides
+from duckicelake.maintenance.policy import JOB_KINDS, PIPELINE_KINDS, check_overrides
 from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.pipeline.failures import explain_failure, is_conflict
 from duckicelake.pipeline.job import PipelineJob, run_job
@@ -87,7 +87,9 @@ def build_plan(client: CatalogClient, request: MaintainRequest, now_ms: int) -> 
 
     Raises MissingTableError, BadInputError.
     """
-    return plan_jobs(read_states(client, request), now_ms, request.kinds)
+    for kind in set(request.kinds) & (set(JOB_KINDS) - set(PIPELINE_KINDS)):
+        raise BadInputError(f"the pipeline has no job {kind}: run `duckicelake upkeep run --only {kind}`")
+    return plan_jobs(read_states(client, request), now_ms, request.kinds or PIPELINE_KINDS)
 
 
 def read_states(client: CatalogClient, request: MaintainRequest) -> Iterator[MaintenanceState]:

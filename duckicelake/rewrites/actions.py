@@ -1,7 +1,7 @@
 """Tasks that rewrite a table's files, group by group; each is a commit of its own that changes no row."""
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -51,65 +51,81 @@ _ROUNDS: Final = 3
 
 def compact(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
     """Merge small files, and rewrite those that lost many rows. Raises what `load_current_table` and commits do."""
-    return _Rewrite(services, task, control, is_sort=False).run()
+    return Rewrite(services, task, control).run()
 
 
 def sort(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
     """Rewrite all files, their rows in the policy's order. Raises as `compact`."""
-    return _Rewrite(services, task, control, is_sort=True).run()
+    return Rewrite(services, task, control, is_whole=True).run()
 
 
 @dataclass(slots=True)
-class _Rewrite:
-    """One task while it runs."""
+class Rewrite:
+    """One task while it runs. is_whole: whether it leaves no file out that was there before, as a sort does."""
 
     services: Services
     task: UpkeepTask
     control: TaskControl
-    is_sort: bool
+    is_whole: bool = False
     snapshot_ids: list[int] = field(default_factory=list)
     counts: dict[str, int] = field(
         default_factory=lambda: {"rewritten files": 0, "added files": 0, "rewritten bytes": 0}
     )
 
     def run(self) -> TaskOutcome:
+        """Rewrite group by group. Raises what `load_current_table` and commits do."""
         limits = QueryLimits(1, self.control.memory_bytes, self.control.scratch_bytes, STATEMENT_SECONDS, 0)
         with open_process(self.services, limits, self.task.namespace, self.task.table) as process:
-            version, groups = self._choose()
+            version, groups = self._choose(process)
             if not groups:
-                return TaskOutcome("unchanged", "no files are worth it any more")
+                return self.explain_no_groups(version)
             self.control.report(count_files(groups))
             for _ in range(_ROUNDS):
-                sorted_upto = version.lake_snapshot
+                whole_upto = version.lake_snapshot
                 skipped = [group for group in groups if not self._rewrite_group(process, version, group)]
                 if not skipped:
                     break
-                version, groups = self._choose()
+                version, groups = self._choose(process)
             self.counts["skipped groups"] = len(skipped)
         done = bool(self.snapshot_ids)
-        if self.is_sort and done and not skipped and self.task.where is None:
-            # what others append meanwhile is unsorted; files of the task's own snapshots are sorted, too
-            self.counts[DUCKLAKE_SNAPSHOT] = sorted_upto
+        if self.is_whole and done and not skipped and self.task.where is None:
+            # what others append meanwhile is left out; files of the task's own snapshots are as they should be, too
+            self.counts[DUCKLAKE_SNAPSHOT] = whole_upto
         message = None if done else "others changed the same files each time; the next run tries again"
         return TaskOutcome("done" if done else "skipped", message, tuple(self.snapshot_ids), dict(self.counts))
 
     def _load(self) -> TableVersion:
         return load_current_table(self.services, self.task.namespace, self.task.table)
 
-    def _choose(self) -> tuple[TableVersion, list[RewriteGroup]]:
+    def choose_groups(
+        self, process: RewriteProcess, table: RewrittenTable, files: Sequence[MemberFile], paths: FilePaths
+    ) -> list[RewriteGroup]:
+        """Choose what to rewrite of some files. paths: of all files of the table."""
+        del process, table
+        return choose_groups(files, self.task.policy, self.task.target_size, paths, is_sort=self.is_whole)
+
+    def explain_no_groups(self, version: TableVersion) -> TaskOutcome:
+        """Say what came of the task if there is nothing to rewrite."""
+        del version
+        return TaskOutcome("unchanged", "no files are worth it any more")
+
+    def _choose(self, process: RewriteProcess) -> tuple[TableVersion, list[RewriteGroup]]:
         version = self._load()
         files = read_member_files(self.services, version)
         paths = FilePaths(files)
         if self.task.where is not None:
             wanted = find_matching_files(self.services, version, self.task.where)
             files = [file for file in files if file.row.file_id in wanted]
-        return version, choose_groups(files, self.task.policy, self.task.target_size, paths, is_sort=self.is_sort)
+        return version, self.choose_groups(process, self._describe(version), files, paths)
+
+    def _describe(self, version: TableVersion) -> RewrittenTable:
+        task = self.task
+        return RewrittenTable(task.namespace, task.table, version.metadata, version.lake_snapshot, task.policy.codec)
 
     def _rewrite_group(self, process: RewriteProcess, version: TableVersion, group: RewriteGroup) -> bool:
         """Rewrite a group; return whether it is committed, as no file of it was removed meanwhile."""
         self.control.check()
-        task = self.task
-        table = RewrittenTable(task.namespace, task.table, version.metadata, version.lake_snapshot, task.policy.codec)
+        table = self._describe(version)
         try:
             written = self._write_group(process, table, group)
         except (UnavailableError, ProcessFailedError) as error:
@@ -138,7 +154,7 @@ class _Rewrite:
         self, process: RewriteProcess, table: RewrittenTable, group: RewriteGroup
     ) -> list[tuple[NewFile, FilePlace]]:
         """Write the rows of a group; return the files and where they belong."""
-        partitions = None if self.is_sort else _find_partitions(process, table, group)
+        partitions = None if self.is_whole else _find_partitions(process, table, group)
         written = process.write_group(table, group, self.task.policy.order, partitions)
         places = [_find_place(file, table, group, partitions) for file in written]
         if None in places:  # as of infinite days among nulls: the files stay in the partition that they had
@@ -302,6 +318,7 @@ UPKEEP: Final = UpkeepSource(
         "sort": f"{__name__}:sort",
         "statistics": "duckicelake.rewrites.statistics:compute_statistics",
         "rewrite-deletes": "duckicelake.rewrites.delete_files:rewrite_deletes",
+        "bloom-filters": "duckicelake.rewrites.bloom_filters:build_filters",
         "pack-manifests": "duckicelake.rewrites.manifests:pack_manifests",
     }
 )

@@ -8,8 +8,9 @@ from duckicelake.bridge.values.types import build_field_ids, quote_identifier
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.lake.model import find_children
+from duckicelake.maintenance.policy import find_filter_columns
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
-from duckicelake.properties import BLOOM_FILTER_FPP_PREFIX, BLOOM_FILTER_PREFIX, COMPRESSION_CODEC
+from duckicelake.properties import BLOOM_FILTER_FPP_PREFIX, COMPRESSION_CODEC
 
 ROW_ID: Final = "_row_id"
 LAST_UPDATED: Final = "_last_updated_sequence_number"
@@ -67,7 +68,7 @@ def _write_filter_options(metadata: TableMetadata) -> str:
     DuckDB writes them of columns with a dictionary alone, and has no option for one column: all get a dictionary of up
     to as many values as a row group has rows.
     """
-    named = [name.removeprefix(BLOOM_FILTER_PREFIX) for name in metadata.properties if _asks_for_filter(metadata, name)]
+    named = find_filter_columns(metadata.properties)
     if not named:
         return ""
     ratio = min(_parse_ratio(metadata.properties.get(f"{BLOOM_FILTER_FPP_PREFIX}{name}", "")) for name in named)
@@ -75,10 +76,6 @@ def _write_filter_options(metadata: TableMetadata) -> str:
         f", DICTIONARY_SIZE_LIMIT {_ROW_GROUP_ROWS}, STRING_DICTIONARY_PAGE_SIZE_LIMIT {_DICTIONARY_BYTES}, "
         f"BLOOM_FILTER_FALSE_POSITIVE_RATIO {ratio}"
     )
-
-
-def _asks_for_filter(metadata: TableMetadata, name: str) -> bool:
-    return name.startswith(BLOOM_FILTER_PREFIX) and metadata.properties[name].lower() == "true"
 
 
 def _parse_ratio(text: str) -> float:

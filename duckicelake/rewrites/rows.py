@@ -182,6 +182,16 @@ class RewriteProcess:
             return str(error)
         return None
 
+    def find_files_without_filters(self, files: Sequence[MemberFile], columns: Sequence[str]) -> set[str]:
+        """Find the paths of the files in which values of one of the columns have no Bloom filter, by their footers."""
+        query = (
+            f"SELECT file_name FROM parquet_metadata({_quote_all(file.path for file in files)}) "
+            f"WHERE path_in_schema IN {_as_tuple(_quote_all(columns))} AND bloom_filter_offset IS NULL "
+            "AND coalesce(stats_null_count, 0) < num_values GROUP BY file_name"
+        )
+        paths = {_strip_scheme(file.path): file.path for file in files}
+        return {paths[_strip_scheme(path)] for (path,) in self._ask(b"F", {"query": query, "parameters": {}})}
+
     def find_row_ids(self, table: RewrittenTable, file: MemberFile, positions: Sequence[int]) -> list[int]:
         """Find the row ids of rows of a file by their positions, as of the table's snapshot."""
         query = (
@@ -367,6 +377,11 @@ def _find_column(metadata: TableMetadata, name: str) -> str:
             f"The order names {name}, which is no column of the table with single values: change maintenance.sort.order"
         )
     return quote_identifier(found.name)
+
+
+def _strip_scheme(path: str) -> str:
+    """Return a path as DuckDB names the file, without `file:` or `file://`."""
+    return f"/{path.removeprefix('file:').lstrip('/')}" if path.startswith("file:") else path
 
 
 def _quote_all(texts: Any) -> str:

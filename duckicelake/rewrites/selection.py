@@ -89,6 +89,18 @@ def choose_groups(
     return groups
 
 
+def group_all(files: Iterable[MemberFile], target_size: int, paths: FilePaths) -> list[RewriteGroup]:
+    """Group files by partition, up to the size of one file each; a file may be alone. paths: of all of the table."""
+    by_partition: defaultdict[tuple[int, str], list[MemberFile]] = defaultdict(list)
+    for file in files:
+        by_partition[file.row.spec_id, str(file.row.partition)].append(file)
+    return [
+        RewriteGroup(tuple(packed), target_size, is_dense=paths.are_dense(packed))
+        for members in by_partition.values()
+        for packed in _pack(members, target_size)
+    ]
+
+
 def sum_sizes(files: Iterable[MemberFile]) -> int:
     """Add up the bytes of files."""
     return sum(file.row.file_size_in_bytes for file in files)

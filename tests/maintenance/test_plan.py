@@ -101,6 +101,19 @@ def test_delete_files_are_merged_where_there_are_more_than_data_files_need() -> 
     assert planned(replace(many, format_version=1)) == planned(replace(many, format_version=None)) == {}
 
 
+def test_files_get_filters_where_the_table_asks_for_them_and_enough_has_come() -> None:
+    table = replace(FRESH, bytes=1000, unfiltered_bytes=200)
+    asked = {f"write.parquet.bloom-filter-enabled.column.{name}": "True" for name in ("b", "a")}
+    why = "20% of 1.0 kB may have no Bloom filters, which the table asks for: a, b"
+    assert planned(table) == {}
+    assert planned(table, **asked) == {"bloom-filters": why}
+    assert planned(replace(table, unfiltered_bytes=199), **asked) == {}
+    often = {"maintenance.bloom-filters.min-share": "0.1"}
+    assert list(planned(replace(table, unfiltered_bytes=199), **asked, **often)) == ["bloom-filters"]
+    sorting = {"maintenance.sort.order": "a"}
+    assert list(planned(replace(table, unsorted_bytes=200), **asked, **sorting)) == ["sort"], "it writes filters, too"
+
+
 def test_small_manifests_are_packed() -> None:
     assert planned(replace(FRESH, manifests=80, small_manifests=49)) == {}
     assert list(planned(replace(FRESH, manifests=80, small_manifests=50))) == ["pack-manifests"]
@@ -197,7 +210,7 @@ def test_jobs_of_a_table_come_in_the_order_in_which_they_must_run() -> None:
     other = replace(table, table="a")
     jobs = plan_jobs([table, other], NOW).jobs
     assert [job.table for job in jobs] == ["a"] * 7 + ["t"] * 7
-    assert [job.kind for job in jobs[:7]] == [kind for kind in JOB_KINDS if kind != "sort"]
+    assert [job.kind for job in jobs[:7]] == [kind for kind in JOB_KINDS if kind not in {"sort", "bloom-filters"}]
     assert [job.kind for job in plan_jobs([table], NOW, ["expire", "flush"]).jobs] == ["flush", "expire"]
     assert planned(table, **under("maintenance.enabled", "false")) == {}
     with pytest.raises(BadInputError, match="no job 'vacuum': choose of flush"):

@@ -127,6 +127,16 @@ def has_one_delete_file(client: Client, _: Duck) -> bool:
     return sum(len(live(line)) for line in lines if line.content is ManifestContent.DELETES) == 1
 
 
+def ask_for_filters(services: Services) -> None:
+    Client(services).commit(set_properties(**{"write.parquet.bloom-filter-enabled.column.id": "true"}))
+
+
+def has_filters(client: Client, duck: Duck) -> bool:
+    files = [str(local(path)) for path in data_files(client.metadata())]
+    query = "SELECT bool_and(bloom_filter_offset IS NOT NULL) FROM parquet_metadata($files) WHERE path_in_schema = 'id'"
+    return bool(duck.execute(query, {"files": files}).fetchall()[0][0])
+
+
 def leave_manifests(services: Services) -> None:
     """Have commits pack no manifests."""
     Client(services).commit(set_properties(**{"commit.manifest-merge.enabled": "false"}))
@@ -148,6 +158,7 @@ KINDS = {
     "remove-orphans": Kind(leave_file, has_no_orphan, {"maintenance.orphans.older-than": "1d"}),
     "statistics": Kind(append_rows, has_statistics),
     "rewrite-deletes": Kind(delete_rows, has_one_delete_file),
+    "bloom-filters": Kind(insert_files, has_filters, begin=ask_for_filters),
     "pack-manifests": Kind(append_rows, has_one_manifest, begin=leave_manifests),
     "refresh": Kind(append_rows, has_the_rows_of_its_source, table="mv", begin=make_view),
 }

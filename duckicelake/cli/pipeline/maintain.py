@@ -16,7 +16,7 @@ from duckicelake.cli.console import terminal
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
 from duckicelake.errors import format_count
-from duckicelake.maintenance.policy import JOB_KINDS
+from duckicelake.maintenance.policy import PIPELINE_KINDS
 from duckicelake.rest.names import format_name, parse_name, parse_table
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def maintain_tables(
     ] = None,
     policy: Annotated[list[str] | None, typer.Option(help="<property>=<value> for this run; may be repeated.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help=f"Only this kind of job; may be repeated: {', '.join(JOB_KINDS)}.")
+        list[str] | None, typer.Option(help=f"Only this job; may be repeated: {', '.join(PIPELINE_KINDS)}.")
     ] = None,
     parallel: Annotated[int, typer.Option(min=1, help="Max tables maintained at the same time.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done, and why.")] = False,

@@ -49,6 +49,7 @@ class UpkeepStatistics:
     files_with_deletes: int
     delete_files: int
     unsorted_bytes: int
+    unfiltered_bytes: int
     by_deleted_tenths: Sequence[int]
     small_by_partition: Mapping[str, int]
     small_files: int

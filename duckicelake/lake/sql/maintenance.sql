@@ -63,7 +63,7 @@ inherited AS (
     GROUP BY w.schema_id
 ),
 ruled AS MATERIALIZED (
-    SELECT w.*, k.location, k.format_version, k.current_snapshot_id, k.named, k.described,
+    SELECT w.*, k.location, k.format_version, k.current_snapshot_id, k.named, k.described, k.properties AS own,
            %(defaults)s::jsonb || (SELECT u.policies::jsonb FROM duckicelake_upkeep u) || coalesce(o.policies, '{}') || coalesce(os.policies, '{}')
            || coalesce(ot.policies, '{}')
               - CASE WHEN k.properties ? 'write.parquet.compression-codec' THEN 'parquet_compression' ELSE '' END
@@ -82,15 +82,17 @@ sized AS MATERIALIZED (
                    THEN (policies ->> 'write.target-file-size-bytes')::bigint ELSE 536870912 END AS target
     FROM ruled
 ),
-sorted AS (
-    SELECT DISTINCT ON (schema_name, table_name) schema_name, table_name, (counts ->> 'ducklake-snapshot')::bigint AS upto,
-           snapshot_ids
+-- the last jobs that left no file out of those before a snapshot; the files of their own snapshots are as they should be
+whole AS (
+    SELECT DISTINCT ON (schema_name, table_name, kind) schema_name, table_name, kind,
+           (counts ->> 'ducklake-snapshot')::bigint AS upto, snapshot_ids
     FROM duckicelake_job
-    WHERE kind = 'sort' AND result = 'done' AND counts ->> 'ducklake-snapshot' ~ '^[0-9]{1,18}$'
-    ORDER BY schema_name, table_name, number DESC
+    WHERE kind IN ('sort', 'bloom-filters') AND result IN ('done', 'unchanged')
+      AND counts ->> 'ducklake-snapshot' ~ '^[0-9]{1,18}$'
+    ORDER BY schema_name, table_name, kind, number DESC
 ),
-sorted_snapshot AS (
-    SELECT schema_name, table_name, unnest(snapshot_ids) AS snapshot_id FROM sorted
+whole_snapshot AS (
+    SELECT schema_name, table_name, kind, unnest(snapshot_ids) AS snapshot_id FROM whole
 ),
 cleaned AS (
     SELECT schema_name, table_name, trunc(extract(epoch FROM max(started)) * 1000)::bigint AS cleaned_ms
@@ -107,9 +109,12 @@ folder AS (
 ),
 file AS MATERIALIZED (
     SELECT f.table_id, f.file_size_bytes AS bytes, f.record_count,
-           f.begin_snapshot > coalesce(o.upto, -1)
-               AND (s.schema_name, s.table_name, coalesce(i.added_snapshot_id, -1))
-                   NOT IN (SELECT schema_name, table_name, snapshot_id FROM sorted_snapshot) AS is_unsorted,
+           o.upto IS NULL OR (
+               f.begin_snapshot > o.upto AND (s.schema_name, s.table_name, 'sort', coalesce(i.added_snapshot_id, -1))
+                   NOT IN (SELECT schema_name, table_name, kind, snapshot_id FROM whole_snapshot)) AS is_unsorted,
+           b.upto IS NULL OR (
+               f.begin_snapshot > b.upto AND (s.schema_name, s.table_name, 'bloom-filters', coalesce(i.added_snapshot_id, -1))
+                   NOT IN (SELECT schema_name, table_name, kind, snapshot_id FROM whole_snapshot)) AS is_unfiltered,
            f.file_size_bytes < s.target * 3 / 4 AS is_small, f.file_size_bytes <= s.target / 2 AS is_half,
            coalesce(d.delete_count, 0) + coalesce(n.deletes, 0) AS deleted,
            coalesce(i.spec_id || ':' || nullif(i.partition::text, '[]'), folder.part) AS part
@@ -121,7 +126,8 @@ file AS MATERIALIZED (
     LEFT JOIN duckicelake_file i ON i.ducklake_id = f.data_file_id AND i.content = 0 AND i.table_id = f.table_id
          AND i.table_id = ANY(%(table_ids)s)
     LEFT JOIN folder ON folder.data_file_id = f.data_file_id
-    LEFT JOIN sorted o ON o.schema_name = s.schema_name AND o.table_name = s.table_name
+    LEFT JOIN whole o ON o.schema_name = s.schema_name AND o.table_name = s.table_name AND o.kind = 'sort'
+    LEFT JOIN whole b ON b.schema_name = s.schema_name AND b.table_name = s.table_name AND b.kind = 'bloom-filters'
 ),
 -- a partition's small files count by their number only where fewer files of the target size could hold them, and two of
 -- them together have no more than that: two of a half each, or one of a quarter beside another
@@ -141,7 +147,7 @@ small AS (
 filed AS (
     SELECT table_id, count(*) AS files, sum(bytes) AS bytes, sum(record_count) AS records, sum(deleted) AS deleted,
            count(*) FILTER (WHERE deleted > 0) AS with_deletes,
-           sum(bytes) FILTER (WHERE is_unsorted) AS unsorted,
+           sum(bytes) FILTER (WHERE is_unsorted) AS unsorted, sum(bytes) FILTER (WHERE is_unfiltered) AS unfiltered,
            ARRAY[count(*) FILTER (WHERE share >= 0.1), count(*) FILTER (WHERE share >= 0.2),
                  count(*) FILTER (WHERE share >= 0.3), count(*) FILTER (WHERE share >= 0.4),
                  count(*) FILTER (WHERE share >= 0.5), count(*) FILTER (WHERE share >= 0.6),
@@ -195,9 +201,11 @@ SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.
                    SELECT FROM duckicelake_guard g WHERE g.table_id = s.table_id) THEN 'shared' ELSE value END), '{}')
         FROM jsonb_each_text(s.policies)
         WHERE starts_with(key, 'maintenance.') OR starts_with(key, 'history.expire.')
+           OR (starts_with(key, 'write.parquet.bloom-filter-enabled.column.') AND s.own ? key)
            OR key IN ('gc.enabled', 'expire_older_than', 'parquet_compression', 'write.target-file-size-bytes')),
        coalesce(f.files, 0), coalesce(f.bytes, 0)::bigint, coalesce(f.records, 0)::bigint, coalesce(f.deleted, 0)::bigint,
        coalesce(f.with_deletes, 0), coalesce(l.delete_files, 0)::bigint, coalesce(f.unsorted, 0)::bigint,
+       coalesce(f.unfiltered, 0)::bigint,
        coalesce(f.by_deleted_tenths, ARRAY[0,0,0,0,0,0,0,0,0]),
        coalesce(m.by_part, '{}'), coalesce(m.files, 0)::bigint, coalesce(m.bytes, 0)::bigint,
        coalesce(h.snapshots, 0), h.oldest_ms, r.refs_end_ms, r.branch_age_ms, h.current_ms, h.described_ms, c.cleaned_ms,

@@ -1,6 +1,5 @@
 """Routes of the pipeline: jobs, runs, statistics, orphans."""
 
-import time
 from typing import Annotated
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from duckicelake.catalog.commit.rules import RunResult
 from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
 from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
 from duckicelake.iceberg.model import SpecModel
+from duckicelake.lake.ducklake.snapshots import read_clock
 from duckicelake.maintenance.plan import parse_state, plan_jobs
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRoute
@@ -176,7 +176,9 @@ def plan_maintenance(
 ) -> PlanAnswer:
     """Plan what `duckicelake pipeline maintain` would do now to tables that the caller may read, and why."""
     found = maintenance.table_statistics(services, page, namespace, table)
-    plan = plan_jobs([parse_state(state.to_json()) for state in found.items], int(time.time() * 1000))
+    with services.database.statement(only_reads=True) as cursor:
+        now_ms = read_clock(cursor)
+    plan = plan_jobs([parse_state(state.to_json()) for state in found.items], now_ms)
     jobs = tuple(
         PlannedJobAnswer(
             namespace=job.namespace,

@@ -1,0 +1,112 @@
+"""Files that are there get the Bloom filters that a table asks for, once, and no other file is written for them."""
+
+import pytest
+
+from duckicelake.catalog import namespaces
+from duckicelake.catalog.context.services import Services
+from duckicelake.maintenance.policy import AUTOMATIC
+from duckicelake.upkeep.planner import find_due
+from duckicelake.upkeep.worker import Worker
+from tests.rewrites.test_histories import Duck, append, assert_sound, duck, history
+from tests.support.client import NS, Client, duckdb_rows, pyiceberg_rows, set_properties
+from tests.support.seams import fresh
+from tests.upkeep.test_queue import LIMITS, make_ready, plan, set_policies, tasks
+
+__all__ = ["duck"]
+ASKED = "write.parquet.bloom-filter-enabled.column."
+
+
+def insert_file(duck: Duck, start: int, rows: int = 1000) -> None:
+    """Insert a file; DuckDB gives a filter to the column of one value, and none to that of many."""
+    duck.execute(f"INSERT INTO lake.ns.t SELECT {start} + range, 'n' FROM range({rows})")
+
+
+def list_filtered(duck: Duck, column: str = "id") -> list[bool]:
+    listed = duck.execute("SELECT data_file FROM ducklake_list_files('lake', 't', schema => 'ns')").fetchall()
+    query = (
+        "SELECT bool_and(bloom_filter_offset IS NOT NULL) FROM parquet_metadata($files) "
+        "WHERE path_in_schema = $column GROUP BY file_name"
+    )
+    found = duck.execute(query, {"files": [file for (file,) in listed], "column": column}).fetchall()
+    return sorted(is_filtered for (is_filtered,) in found)
+
+
+def work(services: Services) -> dict[str, int] | None:
+    """Plan, and do the task if there is one; return what it counted."""
+    plan(services)
+    make_ready(services)
+    if not Worker(LIMITS).work(services):
+        return None
+    (task,) = tasks(services)
+    assert (task.kind, task.state) == ("bloom-filters", "done"), task.message
+    return dict(task.counts)
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_files_get_filters_once(services: Services, client: Client, duck: Duck, version: str) -> None:
+    set_policies(services, {AUTOMATIC: "bloom-filters"})
+    client.create(properties={"format-version": version, "write.target-file-size-bytes": "5000"})
+    for number in range(3):
+        insert_file(duck, 1000 * number)
+    append(client, version, *((3000 + number, "n") for number in range(1000)))
+    duck.execute("DELETE FROM lake.ns.t WHERE id = 7")
+    assert work(services) is None, "the table asks for none"
+    client.commit(set_properties(**{f"{ASKED}id": "true", f"{ASKED}name": "false"}))
+    assert list_filtered(duck) == [False] * 4
+    before, rows = history(duck), duckdb_rows(duck)
+    counts = work(services)
+    assert counts is not None
+    assert counts["rewritten files"] == 4
+    assert list_filtered(duck) == [True] * len(list_filtered(duck))
+    after = history(duck)
+    assert {key: after[key] for key in before} == before
+    assert duckdb_rows(duck) == pyiceberg_rows(Client(fresh(services)).load()) == rows
+    assert work(services) is None
+    insert_file(duck, 5000, 10)
+    assert work(services) is None, "too little has come"
+    insert_file(duck, 6000, 4000)
+    counts = work(services)
+    assert counts is not None
+    assert counts["rewritten files"] == 2
+    assert work(services) is None
+    assert_sound(services)
+
+
+def test_files_that_have_filters_are_read_once_and_not_written(services: Services, client: Client, duck: Duck) -> None:
+    set_policies(services, {AUTOMATIC: "bloom-filters"})
+    client.create(properties={f"{ASKED}name": "true"})
+    insert_file(duck, 0)
+    snapshots = len(client.metadata()["snapshots"])
+    assert list_filtered(duck, "name") == [True]
+    counts = work(services)
+    assert counts is not None
+    assert "rewritten files" not in counts
+    assert work(services) is None
+    assert len(Client(fresh(services)).metadata()["snapshots"]) == snapshots
+
+
+@pytest.mark.parametrize(
+    ("column", "type_"), [("nope", "BIGINT"), ("x", "BOOLEAN"), ("x", "BIGINT[]"), ("x", "DECIMAL(19, 2)")]
+)
+def test_columns_that_can_have_none_block_the_task(
+    services: Services, client: Client, duck: Duck, column: str, type_: str
+) -> None:
+    set_policies(services, {AUTOMATIC: "bloom-filters"})
+    client.create(properties={f"{ASKED}{column}": "true"})
+    duck.execute(f"ALTER TABLE lake.ns.t ADD COLUMN x {type_}")
+    insert = "INSERT INTO lake.ns.t (id, name) SELECT range, 'n' FROM range(1000)"
+    duck.execute(insert)
+    plan(services)
+    assert Worker(LIMITS).work(services)
+    (task,) = tasks(services)
+    assert (task.state, f"No column of {column} can have a Bloom filter" in str(task.message)) == ("blocked", True), (
+        task
+    )
+
+
+def test_property_of_the_namespace_asks_for_nothing(services: Services, client: Client, duck: Duck) -> None:
+    """Writers go by the table's property alone."""
+    client.create()
+    insert_file(duck, 0)
+    namespaces.update_namespace(services, NS, [], {f"{ASKED}id": "true"})
+    assert find_due(services, 0, NS, "t", ("bloom-filters",)) == []
