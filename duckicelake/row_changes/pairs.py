@@ -61,14 +61,27 @@ class PairedColumns:
         return f"SELECT {side} AS side, r, {values}, {hashes} FROM ({rows})"
 
     def _write_changed(self) -> dict[str, str]:
-        """Write the rows without those that are another row of the other side, which only values can show."""
+        """Write the rows without those that are another row of the other side, which only values can show.
+
+        Most are alone with their hash on each side, as those of a file that was written anew: a join compares them.
+        """
         if self.pairing != "values":
             return {"changed AS NOT MATERIALIZED": "FROM sides"}
-        common = "SELECT h FROM (FROM sides WHERE side = 0) SEMI JOIN (FROM sides WHERE side = 1) USING (h)"
-        left = self._cancel("sides SEMI JOIN common USING (h)")
+        sides = [f"SELECT h, {', '.join(self.compared)} FROM sides WHERE side = {side}" for side in (0, 1)]
+        crowded = self._cancel("sides SEMI JOIN (FROM common WHERE NOT is_alone) USING (h)")
         return {
-            "common AS MATERIALIZED": common,
-            "changed AS MATERIALIZED": f"FROM sides ANTI JOIN common USING (h) UNION ALL {left}",
+            "common AS MATERIALIZED": (
+                "SELECT h, count(*) = 2 AS is_alone FROM sides GROUP BY h "
+                "HAVING bool_or(side = 0) AND bool_or(side = 1)"
+            ),
+            "unlike AS MATERIALIZED": (
+                f"SELECT b.h FROM (SELECT h FROM common WHERE is_alone) c JOIN ({sides[0]}) b ON b.h = c.h "
+                f"JOIN ({sides[1]}) a ON a.h = c.h WHERE {self._differ()}"
+            ),
+            "changed AS MATERIALIZED": (
+                f"FROM sides ANTI JOIN common USING (h) UNION ALL {crowded} "
+                "UNION ALL FROM sides SEMI JOIN unlike USING (h)"
+            ),
         }
 
     def _cancel(self, rows: str) -> str:
@@ -86,7 +99,6 @@ class PairedColumns:
     def _join(self, rows: str) -> str:
         """Write rows whose keys are alone on their sides with the others of their key, by a join."""
         key = " AND ".join(("b.k = a.k", *(f"b.{name} IS NOT DISTINCT FROM a.{name}" for name in self.key)))
-        differs = " OR ".join(f"b.{name} IS DISTINCT FROM a.{name}" for name in self.compared)
         sides = (
             f"{{side: {at}, {', '.join(f'{name}: {side}.{name}' for name in ('r', *self.shown))}}}"
             for at, side in enumerate("ba")
@@ -95,8 +107,11 @@ class PairedColumns:
             "SELECT least(b.r, a.r) AS g, b.r IS NOT NULL AND a.r IS NOT NULL AS is_pair, "
             f"unnest([{', '.join(sides)}]) AS one FROM (FROM {rows} WHERE side = 0) AS b "
             f"FULL JOIN (FROM {rows} WHERE side = 1) AS a ON {key} "
-            f"WHERE b.r IS NULL OR a.r IS NULL OR {differs}"
+            f"WHERE b.r IS NULL OR a.r IS NULL OR {self._differ()}"
         )
+
+    def _differ(self) -> str:
+        return " OR ".join(f"b.{name} IS DISTINCT FROM a.{name}" for name in self.compared)
 
 
 def _number_rows(by: Sequence[str]) -> str:

@@ -197,7 +197,9 @@ class ChangesAnswer:
         if rest is not None and rest.is_continued_by(step, self.order["shown"], self._position):
             return self._run(f"{self._select(rest.step)} FROM {_REST} WHERE rowid >= {rest.read}"), rest.step
         self._drop_rest()
-        ending = f"FROM ({step['sql']}) q ORDER BY q.s, q.g, q.side, q.r OFFSET {step['skip']}"
+        order = ("s", "g", "side", "r") if len(step["snapshots"]) > 1 else ("g", "side", "r")
+        ordered = ", ".join(f"q.{name}" for name in order)
+        ending = f"FROM ({step['sql']}) q ORDER BY {ordered} OFFSET {step['skip']}"
         if step["skip"] > 0 and self._keep(ending):
             self.rest = RestOfChanges(step, self.order["shown"], self._position)
             return self._run(f"{self._select(step)} FROM {_REST}"), step

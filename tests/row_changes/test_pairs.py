@@ -48,13 +48,19 @@ def _choose(chance: random.Random, pairing: Pairing) -> list[Row]:
 
 
 @pytest.mark.parametrize("pairing", ["row-id", "values", "key"])
-def test_random_sides(pairing: Pairing) -> None:
+@pytest.mark.parametrize("is_weak", [False, True], ids=["DuckDB's hash", "a weak hash"])
+def test_random_sides(pairing: Pairing, is_weak: bool) -> None:
+    """Hashes of different rows may be the same."""
     chance = random.Random(3)
     columns = PairedColumns(("c0", "c1"), ("c0", "c1"), pairing, ("c0",) if pairing == "key" else ())
     sql = columns.write(*(f"SELECT r, c0, c1 FROM rows WHERE side = {side}" for side in (0, 1)))
     kinds: Counter[str] = Counter()
     with duckdb.connect() as duck:
         duck.execute("CREATE TABLE rows (side INTEGER, r BIGINT, c0 INTEGER, c1 VARCHAR)")
+        if is_weak:
+            duck.execute(
+                "CREATE MACRO hash(a) AS coalesce(a, 3) % 3, (a, b) AS coalesce(a, 3) * 2 + len(coalesce(b, ''))"
+            )
         for _ in range(60):
             rows = _choose(chance, pairing)
             duck.execute("DELETE FROM rows")
