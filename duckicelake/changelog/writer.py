@@ -35,7 +35,7 @@ from duckicelake.changelog.source import AuditedRequest, ChangelogProgress, Iceb
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.lake.ducklake import native
-from duckicelake.postgres.frozen_sessions import FrozenSessionWatch
+from duckicelake.postgres import frozen_sessions
 from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.queries import Transaction
 
@@ -278,12 +278,11 @@ class ChangelogWriter:
         self._services = services
         self._failed = failed
         self._failures = 0
-        self._frozen = FrozenSessionWatch()
 
     def follow(self, notices: NotificationListener, cursor: Transaction) -> None:
         """Run until the notices are closed; raises what fails."""
         while not notices.is_closed:
-            self._frozen.look(cursor)
+            frozen_sessions.WATCH.look(cursor)
             folded = self.fold(cursor)
             if folded.number == 0:
                 notices.wait(WAKE_SECONDS)

@@ -4,6 +4,7 @@ Neither `statement_timeout` nor a limit of idle time ends a session amid a COPY,
 would last until the client wakes.
 """
 
+from threading import Lock
 from time import monotonic
 from typing import Final
 
@@ -24,7 +25,9 @@ JOIN pg_stat_activity a
     ON a.state_change < clock_timestamp() - make_interval(secs => %(overdue)s * s.milliseconds / 1000.0)
 WHERE s.milliseconds > 0 AND a.datname = current_database() AND a.usename = current_user
   AND a.application_name = current_setting('application_name') AND a.pid <> pg_backend_pid()
-  AND a.wait_event_type = 'Client' AND (a.state = 'active' OR a.wait_event = 'ClientWrite')
+  AND a.wait_event_type = 'Client'
+  AND (a.state = 'active' OR a.wait_event = 'ClientWrite' AND EXISTS (
+      SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory'))
   AND NOT EXISTS (SELECT FROM pg_locks l
                   WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.classid = %(unlimited)s AND l.objsubid = 2)"""
 
@@ -39,13 +42,22 @@ def end_frozen_sessions(cursor: Cursor[Row]) -> int:
 
 
 class FrozenSessionWatch:
-    """Ends frozen sessions every few seconds, as its owner looks."""
+    """Ends the frozen sessions of a database every few seconds, whichever lake's thread of this process looks first."""
 
     def __init__(self) -> None:
-        self._look_at = 0.0
+        self._lock = Lock()
+        self._look_at: dict[tuple[str, int, str], float] = {}
 
     def look(self, cursor: Cursor[Row]) -> None:
         """Look if it is time to. The cursor is in no transaction, or one that has nothing else to do."""
-        if monotonic() >= self._look_at:
-            end_frozen_sessions(cursor)
-            self._look_at = monotonic() + _LOOK_SECONDS
+        info, now = cursor.connection.info, monotonic()
+        database = info.host, info.port, info.dbname
+        with self._lock:
+            if now < self._look_at.get(database, 0.0):
+                return
+            self._look_at[database] = now + _LOOK_SECONDS
+        end_frozen_sessions(cursor)
+
+
+WATCH: Final = FrozenSessionWatch()
+"""The watch of this process."""

@@ -10,10 +10,11 @@ import pytest
 from duckicelake.errors import UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.frozen_sessions import end_frozen_sessions
+from duckicelake.postgres.frozen_sessions import FrozenSessionWatch, end_frozen_sessions
 from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.queries import Transaction
 from duckicelake.postgres.session import disable_timeout
+from tests.support.waits import counted_waits
 
 STATEMENT_SECONDS = 0.6
 LONG_SECONDS = 3 * STATEMENT_SECONDS
@@ -111,3 +112,11 @@ def test_lease_that_is_not_used_ends(limited: Database) -> None:
         with pytest.raises(psycopg.OperationalError):
             cursor.execute("SELECT 1")
     notices.release()
+
+
+def test_process_looks_once_for_all_its_lakes(limited: Database) -> None:
+    watch = FrozenSessionWatch()
+    with limited.statement() as cursor, counted_waits() as waits:
+        for _ in range(3):
+            watch.look(cursor)
+        assert len(waits) == 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.postgres.frozen_sessions import FrozenSessionWatch
+from duckicelake.postgres import frozen_sessions
 from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.queries import Transaction
 
@@ -71,7 +71,6 @@ class _Leader:
         self._failed = failed
         self._ended = threading.Event()
         self._notices = services.database.open_listener(duty.channel)
-        self._frozen = FrozenSessionWatch()
 
     def run(self) -> None:
         """Run until it is ended; work under way is finished."""
@@ -93,7 +92,7 @@ class _Leader:
 
     def _is_free(self) -> bool:
         with self._services.database.statement() as cursor:
-            self._frozen.look(cursor)
+            frozen_sessions.WATCH.look(cursor)
             return self._duty.is_free(cursor)
 
     def _lead(self) -> None:
