@@ -23,12 +23,16 @@ from duckicelake.errors import (
 )
 from duckicelake.iceberg.rest import RenameTableRequest
 from duckicelake.lake.ducklake.dropped import set_retention
+from duckicelake.maintenance.policy import parse_policy
+from duckicelake.maintenance.task import UpkeepTask
 from duckicelake.materialized_views import view_rows
 from duckicelake.properties import REFRESH_STATE
 from duckicelake.query import contents, service
 from duckicelake.query.processes import QueryProcess
 from duckicelake.query.saved_results import SOURCE_SNAPSHOT
+from duckicelake.upkeep.actions import load_action
 from tests.materialized_views.conftest import LIMITS, Views
+from tests.support.killed_process import FreeControl
 
 GROUPS = "SELECT k, count(*) AS n, count(v) AS counted, sum(v) AS total, max(s) AS last FROM {t} GROUP BY k"
 ROWS = "SELECT k + 1 AS k, upper(s) AS s FROM {t} WHERE v > 2"
@@ -76,6 +80,25 @@ def test_flush_and_compaction_of_a_source_count_as_no_change(views: Views) -> No
     views.assert_exact("grouped", GROUPS)
     views.lake.run("CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')")
     assert views.refresh("grouped").last.mode == "unchanged"
+
+
+def test_upkeep_of_a_source_counts_as_no_change(views: Views) -> None:
+    properties = {
+        "commit.manifest-merge.enabled": "false",
+        "write.parquet.bloom-filter-enabled.column.k": "true",
+    }
+    views.lake.commit({"action": "set-properties", "updates": properties})
+    policies = {"maintenance.compaction.min-files": "2", "maintenance.sort.order": "k DESC"}
+    views.create("grouped", GROUPS)
+    for kind in ("pack-manifests", "bloom-filters", "compact", "sort", "statistics"):
+        for number in range(3):
+            insert = f"INSERT INTO t SELECT i, {number}, 'r' FROM range(1000) r(i)"
+            views.lake.run(insert, "CALL ducklake_flush_inlined_data('lake')")
+        assert views.refresh("grouped").last.mode == "incremental"
+        task = UpkeepTask(kind, ("main",), "t", "asked for", parse_policy(policies), 128 * 2**20)
+        assert load_action(kind)(views.services, task, FreeControl()).result == "done"
+        assert views.refresh("grouped").last.mode == "unchanged", kind
+    views.assert_exact("grouped", GROUPS)
 
 
 def test_result_without_rows_and_groups_of_nothing(views: Views) -> None:
