@@ -1,12 +1,14 @@
 """`duckicelake load` of files into a new table, beside bare DuckDB, and beside the Spark pipeline's ingest.
 
-The same rows as CSV, compressed or not, JSON lines and Parquet. A load is the whole command: Python's start, the look
-at all rows for their types, the check of each row, files, and the commit. The reference is a DuckDB that has attached
-the lake and reads the same file by `CREATE TABLE AS`, with types from a sample, in a process that runs already. Spark
-runs already, too, and has seen one file before. They take turns.
+The same rows as CSV, compressed or not, JSON lines, Parquet, Arrow and Avro. A load is the whole command: Python's
+start, the look at all rows for their types, the check of each row, files, and the commit. The reference is a DuckDB
+that has attached the lake and reads the same file by `CREATE TABLE AS`, with types from a sample, in a process that
+runs already. Spark runs already, too, and has seen one file before; it reads no Arrow, and Avro by a package of its
+own. They take turns. Memory is the most that a load had resident.
 """
 
 import gzip
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +19,13 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import duckdb
+import fastavro
+import pyarrow as pa
+import pyarrow.dataset
 import zstandard
 from pyspark.sql import SparkSession
 
+from duckicelake.file_import.source_rows import load_extension
 from duckicelake.pipeline.destination import Target as Table
 from duckicelake.pipeline.destination import build_load_request
 from duckicelake.pipeline.ingest import IngestRequest, ingest
@@ -32,11 +38,22 @@ from scripts.bench_job.results import Result, options_of, report
 from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import PROGRAM, RunningLake, running_lake
 
-NAMES: Final = ("rows.csv", "rows.csv.gz", "rows.csv.zst", "rows.jsonl", "rows.parquet")
+NAMES: Final = ("rows.csv", "rows.csv.gz", "rows.csv.zst", "rows.jsonl", "rows.parquet", "rows.arrow", "rows.avro")
 ROWS: Final = (
     "SELECT i AS id, TIMESTAMP '2026-01-01' + to_seconds(i) AS at, 'name ' || i % 97 AS name, i % 1000 AS quantity, "
     "round(i / 7, 2) AS amount, md5(i::VARCHAR) AS note FROM range({rows}) r(i)"
 )
+AVRO_TYPES: Final = {
+    "id": "long",
+    "at": {"type": "long", "logicalType": "local-timestamp-micros"},
+    "name": "string",
+    "quantity": "long",
+    "amount": "double",
+    "note": "string",
+}
+BATCH_ROWS: Final = 10_000
+SPARK_KINDS: Final = {"csv": "csv", "gz": "csv", "jsonl": "json", "parquet": "parquet"}
+"""Formats of the pipeline's ingest, by suffixes; Spark's Hadoop has no zstd of its own."""
 SPARK_SCHEMA: Final = "id long, at timestamp_ntz, name string, quantity long, amount double, note string"
 
 
@@ -67,9 +84,23 @@ def write_files(folder: Path, rows: int) -> None:
     with duckdb.connect() as duck:
         for name, options in (("csv", "HEADER"), ("jsonl", "FORMAT json"), ("parquet", "FORMAT parquet")):
             duck.execute(f"COPY ({select}) TO '{folder}/rows.{name}' ({options})")
+        write_typed(duck, folder, rows)
     text = (folder / "rows.csv").read_bytes()
     (folder / "rows.csv.gz").write_bytes(gzip.compress(text, 5))
     (folder / "rows.csv.zst").write_bytes(zstandard.compress(text))
+
+
+def write_typed(duck: duckdb.DuckDBPyConnection, folder: Path, rows: int) -> None:
+    """Write the rows as Arrow and as Avro, batch by batch."""
+    reader = duck.execute(ROWS.format(rows=rows)).to_arrow_reader(BATCH_ROWS)
+    with pa.OSFile(f"{folder}/rows.arrow", "wb") as file, pa.ipc.new_file(file, reader.schema) as arrow:
+        for batch in reader:
+            arrow.write_batch(batch)
+    fields = [{"name": name, "type": kind} for name, kind in AVRO_TYPES.items()]
+    schema = fastavro.parse_schema({"type": "record", "name": "row", "fields": fields})
+    written = pa.dataset.dataset(f"{folder}/rows.arrow", format="ipc").to_batches()
+    with (folder / "rows.avro").open("wb") as avro:
+        fastavro.writer(avro, schema, (row for batch in written for row in batch.to_pylist()), codec="deflate")
 
 
 class FileBench:
@@ -81,12 +112,13 @@ class FileBench:
         self._lake, self._duck, self._spark, self._folder, self._rows = lake, duck, spark, folder, rows
         self._client = CatalogClient(Connection(lake.uri))
         self._tables = 0
+        self._peaks: dict[str, list[int]] = {}
 
     def measure(self, name: str, rounds: int) -> Iterator[Result]:
         """Measure one file; yield the rate beside DuckDB, then beside Spark."""
         file = self._folder / name
         ways: dict[str, Callable[[Path, str], None]] = {"load": self._load, "DuckDB": self._copy}
-        if self._spark is not None and not name.endswith(".zst"):  # Spark's Hadoop has no zstd of its own
+        if self._spark is not None and file.suffix[1:] in SPARK_KINDS:
             ways["Spark"] = self._ingest
         seconds: dict[str, list[float]] = {way: [] for way in ways}
         for number in range(rounds):
@@ -99,6 +131,7 @@ class FileBench:
         for other in [*ways][1:]:
             rate = self._rows / median(seconds[other])
             yield Result(f"{size}: {megabytes / ours:,.0f} MB/s", self._rows / ours, "rows/s", None, rate, other)
+        yield Result(f"{name}: memory", max(self._peaks[name]) / 1e6, "MB")
 
     def _time(self, way: Callable[[Path, str], None], file: Path, table: str) -> float:
         began = time.perf_counter()
@@ -110,14 +143,25 @@ class FileBench:
 
     def _load(self, file: Path, table: str) -> None:
         command = [PROGRAM, "load", str(file), "--table", f"main.{table}", "--yes", "--uri", self._lake.uri]
-        subprocess.run(command, check=True, capture_output=True)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as load:
+            _, status, usage = os.wait4(load.pid, 0)
+            load.returncode = os.waitstatus_to_exitcode(status)
+        assert load.returncode == 0, command
+        self._peaks.setdefault(file.name, []).append(usage.ru_maxrss * 1024)
 
     def _copy(self, file: Path, table: str) -> None:
-        self._duck.execute(f"CREATE TABLE lake.main.{table} AS FROM '{file}'")
+        rows = f"'{file}'"
+        if file.suffix == ".arrow":
+            self._duck.register("arrow_rows", pa.dataset.dataset(str(file), format="ipc"))
+            rows = "arrow_rows"
+        elif file.suffix == ".avro":
+            load_extension(self._duck, "avro")
+            rows = f"read_avro('{file}')"
+        self._duck.execute(f"CREATE TABLE lake.main.{table} AS FROM {rows}")
 
     def _ingest(self, file: Path, table: str) -> None:
         assert self._spark is not None
-        kind = {"csv": "csv", "gz": "csv", "jsonl": "json", "parquet": "parquet"}[file.suffix[1:]]
+        kind = SPARK_KINDS[file.suffix[1:]]
         source = parse_source([str(file)], kind, (), None if kind == "parquet" else SPARK_SCHEMA)
         request = IngestRequest(source, build_load_request(Table(("main",), table)))
         ingest(self._spark, self._client, request, SILENT)

@@ -13,6 +13,7 @@ from duckicelake.errors import BadSourceError
 from duckicelake.file_import.bad_rows import KeyRule, build_good_rows, check_rows
 from duckicelake.file_import.column_types import build_schema, parse_schema
 from duckicelake.file_import.file_columns import find_columns
+from duckicelake.file_import.roots import Roots
 from duckicelake.file_import.source_files import fetch_files, find_files
 from duckicelake.file_import.source_rows import read_groups
 
@@ -74,7 +75,7 @@ class Read:
         found, kind = find_files([str(file)], "json")
         with duckdb.connect(config={"preserve_insertion_order": "false"}) as duck:
             duck.execute("SET TimeZone = 'UTC'")
-            (group,) = read_groups(duck, fetch_files(found, file.parent), kind, {})
+            (group,) = read_groups(duck, fetch_files(found, file.parent, Roots()), kind, {})
             group, columns = find_columns(duck, group if is_quick else replace(group, quick=None), {})
             self.has_quick = group.quick is not None
             self.columns = [(name, str(type_)) for name, type_ in columns.items()]
