@@ -9,7 +9,7 @@ The rate during a merge is held against that of as many seconds before it.
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from threading import Event, Lock, Thread
@@ -35,7 +35,7 @@ CLIENTS: Final = 4
 SAMPLES: Final = 24
 AGAIN: Final = 3
 """How often each sample asks; the median counts."""
-MERGED: Final = Shape(files=1000, rows=2000, width=64)
+MERGED: Final = Shape(files=100, rows=100_000, width=64)
 FLAT: Final = Target("≤", 1.5, "ratio")
 
 
@@ -113,7 +113,7 @@ def stream(
     """Run the stream, and compare what readers paid at its end and at its beginning."""
     if is_expired:
         policies = {"maintenance.automatic": "flush,compact,expire", "history.expire.max-snapshot-age-ms": "300000"}
-        CatalogClient(Connection(bench.uri)).change("PUT", "/pipeline/v1/policies", {"policies": policies})
+        set_policies(CatalogClient(Connection(bench.uri)), policies)
     engine = DuckDBEngine(duck, ("main",), TABLE)
     engine.create()
     with Stream(bench.uri, rate, CLIENTS) as sending:
@@ -142,7 +142,6 @@ def sample(
     bench: Bench, duck: duckdb.DuckDBPyConnection, sending: Stream, seconds: float, rate: int
 ) -> Iterator[Sample]:
     """Yield what readers find, at equal intervals; print each as it comes."""
-    rest = Rest(bench.uri)
     print(*(each.name for each in fields(Sample)), flush=True)
     began = before = time.perf_counter()
     sent = 0
@@ -150,7 +149,7 @@ def sample(
         time.sleep(max(0.0, began + seconds * number / SAMPLES - time.perf_counter()))
         now, there = time.perf_counter(), sending.sent
         found = Sample(
-            load=_milliseconds(partial(rest.load, TABLE, namespace="main")),
+            load=_milliseconds(partial(Rest(bench.uri).load, TABLE, namespace="main")),
             newest=_milliseconds(partial(_read, duck, there - 60 * rate)),
             everything=_milliseconds(partial(_read, duck, 0)),
             rate=(there - sent) / (now - before),
@@ -159,6 +158,10 @@ def sample(
         before, sent = now, there
         print(*(f"{getattr(found, each.name):,.1f}" for each in fields(found)), flush=True)
         yield found
+
+
+def set_policies(client: CatalogClient, policies: Mapping[str, str]) -> None:
+    client.change("PUT", client.own("pipeline", "policies"), {"policies": policies})
 
 
 def _read(duck: duckdb.DuckDBPyConnection, first: int) -> None:
@@ -173,6 +176,7 @@ def _milliseconds(act: Callable[[], object]) -> float:
 def beside(bench: Bench, duck: duckdb.DuckDBPyConnection, merges: int) -> Iterator[Result]:
     """Compare the rate of a writer during merges of another table with its rate before each."""
     client = CatalogClient(Connection(bench.uri))
+    set_policies(client, {"maintenance.automatic": "none"})  # the worker does nothing else, and merges no table first
     rates: list[tuple[float, float]] = []
     for number in range(merges):
         name = f"merged{number}"
