@@ -22,7 +22,13 @@ from duckicelake.catalog.scan_explanation import find_matching_files
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
-from duckicelake.errors import CommitFailedError, DamagedTableError, UnavailableError, format_count
+from duckicelake.errors import (
+    CommitFailedError,
+    DamagedTableError,
+    QueryMemoryError,
+    UnavailableError,
+    format_count,
+)
 from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.requirements import AssertRefSnapshotId
@@ -74,8 +80,15 @@ class Rewrite:
 
     def run(self) -> TaskOutcome:
         """Rewrite group by group. Raises what `load_current_table` and commits do."""
+        try:
+            return self._run(has_wide_rows=False)
+        except QueryMemoryError:
+            return self._run(has_wide_rows=True)
+
+    def _run(self, *, has_wide_rows: bool) -> TaskOutcome:
         limits = QueryLimits(1, self.control.memory_bytes, self.control.scratch_bytes, STATEMENT_SECONDS, 0)
-        with open_process(self.services, limits, self.task.namespace, self.task.table) as process:
+        namespace, name = self.task.namespace, self.task.table
+        with open_process(self.services, limits, namespace, name, has_wide_rows=has_wide_rows) as process:
             version, groups = self._choose(process)
             if not groups:
                 return self.explain_no_groups(version)

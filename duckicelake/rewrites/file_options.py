@@ -17,6 +17,7 @@ LAST_UPDATED: Final = "_last_updated_sequence_number"
 """Iceberg's names of the columns of row lineage."""
 _ROW_GROUP_ROWS: Final = 122_880
 """DuckDB's default."""
+_WIDE_ROWS: Final = 16_384
 _DICTIONARY_BYTES: Final = 64 * 1024 * 1024
 _FALSE_POSITIVES: Final = 0.01
 """Iceberg's default."""
@@ -26,15 +27,16 @@ _CODECS: Final = {"lz4": "lz4_raw"} | {
 """DuckDB's names by Iceberg's."""
 
 
-def write_file_options(metadata: TableMetadata, codec: str) -> str:
+def write_file_options(metadata: TableMetadata, codec: str, *, has_wide_rows: bool) -> str:
     """Write the options of DuckDB's COPY. Raises InvalidRequestError for an unknown codec of the table's.
 
     codec: of tables that name none. The rows have the table's columns, the row id, and from format version 3 on when
-    they were last updated.
+    they were last updated. has_wide_rows: row groups have fewer, as a thread holds all of one.
     """
+    row_group = f", ROW_GROUP_SIZE {_WIDE_ROWS}" if has_wide_rows else ""
     return (
         f"FORMAT parquet, COMPRESSION {_find_codec(metadata, codec)}, FIELD_IDS {_write_field_ids(metadata)}"
-        f"{_write_filter_options(metadata)}"
+        f"{row_group}{_write_filter_options(metadata)}"
     )
 
 

@@ -104,10 +104,14 @@ class SketchedColumn:
 
 @dataclass(slots=True)
 class RewriteProcess:
-    """The process. secrets: keys for the table's folders. is_open: whether it has said that it opened the lake."""
+    """The process. secrets: keys for the table's folders. is_open: whether it has said that it opened the lake.
+
+    has_wide_rows: it writes row groups of fewer rows, to hold less of them.
+    """
 
     process: QueryProcess
     limits: QueryLimits
+    has_wide_rows: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     is_open: bool = False
 
@@ -135,7 +139,7 @@ class RewriteProcess:
             "after": after,
             "query": query,
             "divided_by": [f"{KEY_PREFIX}{at}" for at in range(len(partitions.keys))] if partitions else [],
-            "format": write_file_options(table.metadata, table.codec),
+            "format": write_file_options(table.metadata, table.codec, has_wide_rows=self.has_wide_rows),
             "file_bytes": group.target_size,
             "name": secrets.token_hex(8),
         }
@@ -295,13 +299,17 @@ _KEEPER: Final = ProcessKeeper()
 
 
 @contextmanager
-def open_process(services: Services, limits: QueryLimits, namespace: Namespace, name: str) -> Iterator[RewriteProcess]:
+def open_process(
+    services: Services, limits: QueryLimits, namespace: Namespace, name: str, *, has_wide_rows: bool = False
+) -> Iterator[RewriteProcess]:
     """Have a process that reads a table for as long as the block. MissingExtraError without the extra `queries`.
+
+    has_wide_rows: one thread writes small row groups, where there was no memory for those of several.
 
     A new one starts and opens the lake beside the block. It is kept for the next task unless the block raises.
     """
     order = build_open_order(services, is_restricted=False)
-    threads = max(1, min(os.cpu_count() or 1, limits.memory_bytes // _THREAD_BYTES))
+    threads = max(1, min(os.cpu_count() or 1, limits.memory_bytes // _THREAD_BYTES)) if not has_wide_rows else 1
     order = replace(order, settings={**order.settings, "preserve_insertion_order": True, "threads": threads})
     kept = _KEEPER.take((order, limits))
     process = kept or QueryProcess(_WORKER)
@@ -309,7 +317,7 @@ def open_process(services: Services, limits: QueryLimits, namespace: Namespace, 
         keys = build_secrets(services, [(namespace, name)]) if is_in_buckets(services) else {}
         if kept is None:
             process.begin_open(order, limits)
-        opened = RewriteProcess(process, limits, keys, is_open=kept is not None)
+        opened = RewriteProcess(process, limits, has_wide_rows, keys, is_open=kept is not None)
         yield opened
     except BaseException:
         process.kill()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
@@ -17,10 +18,10 @@ import duckicelake
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import QueryMemoryError, UnavailableError
 from duckicelake.maintenance.policy import parse_policy
-from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.query.processes import QueryLimits, QueryProcess, _build_error, remove_left_folders
 from duckicelake.rewrites import rows
-from duckicelake.rewrites.actions import sort
+from duckicelake.rewrites.actions import compact, sort
 from duckicelake.rewrites.rows import RewriteProcess, open_process
 from tests.rewrites.test_histories import Control
 from tests.support.waits import wait_until
@@ -130,6 +131,24 @@ def test_a_sort_of_more_rows_than_memory_spills(
     assert ducklake.execute(sums).fetchall() == before
     lines = "SELECT n < lag(n) OVER (ORDER BY filename, file_row_number) AS is_wrong FROM lake.main.t"
     assert ducklake.execute(f"SELECT count(*) FROM ({lines}) WHERE is_wrong").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("kind", [compact, sort])
+def test_rows_too_wide_for_two_threads_are_rewritten_by_one(
+    services: Services, ducklake: duckdb.DuckDBPyConnection, kind: Callable[..., TaskOutcome]
+) -> None:
+    """DuckDB holds a row group of each thread: of such rows 100 MB, where it has 256 MB."""
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    text = " || ".join(f"md5(concat(range, ' {at}'))" for at in range(26))
+    ducklake.execute("CREATE TABLE lake.main.t (id BIGINT, n VARCHAR)")
+    for start in range(0, 240_000, 40_000):
+        ducklake.execute(f"INSERT INTO lake.main.t SELECT range, {text} FROM range({start}, {start + 40_000})")
+    sums = "SELECT count(*), bit_xor(hash(rowid, id, n)) FROM lake.main.t"
+    before = ducklake.execute(sums).fetchall()
+    policy = parse_policy({"maintenance.sort.order": "id"} if kind is sort else {})
+    wanted = UpkeepTask(kind.__name__, ("main",), "t", "asked for", policy, 1024 * MB)
+    assert kind(services, wanted, Control(memory_bytes=256 * MB)).result == "done"
+    assert ducklake.execute(sums).fetchall() == before
 
 
 def test_folder_of_a_process_that_was_killed_with_its_worker_is_removed_by_the_next(
