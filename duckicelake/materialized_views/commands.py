@@ -106,9 +106,18 @@ def show_view(lake: Lake, name: ViewArgument, as_json: JsonOption = False) -> No
             typer.echo(f"{fact}: {text}")
 
 
-def schedule_view(lake: Lake, name: ViewArgument, every: EveryOption = None, on_change: ChangeOption = False) -> None:
+def schedule_view(
+    lake: Lake,
+    name: ViewArgument,
+    every: EveryOption = None,
+    on_change: ChangeOption = False,
+    as_json: JsonOption = False,
+) -> None:
     """Set when a materialized view is refreshed by itself; without options: never."""
     view = lake.client.change("POST", _find_path(lake, name), _build_schedule(every, on_change))
+    if as_json:
+        print_json(view)
+        return
     typer.echo(f"{name} is refreshed {_describe_schedule(view)}")
 
 
