@@ -42,7 +42,10 @@ KindOption = Annotated[list[str] | None, typer.Option("--only", help="Only tasks
 
 
 def plan(lake: Lake, what: TargetArgument = None, as_json: JsonOption = False) -> None:
-    """Print what tables need now, what it costs and gains, and whether the lake does it by itself."""
+    """Print what tables need now, what it costs and gains, and whether the lake does it by itself.
+
+    Scans and plans of scans are so many times as fast afterwards.
+    """
     query = _build_query(lake, what)
     found: list[Any] = []
     problems: list[str] = []
@@ -52,8 +55,8 @@ def plan(lake: Lake, what: TargetArgument = None, as_json: JsonOption = False) -
     if as_json:
         print_json({"jobs": found, "problems": problems})
     else:
-        headings = ("task", "table", "files", "bytes", "files saved", "scans", "by itself", "why")
-        print_rows(headings, map(_describe_planned, found), right=(2, 3, 4, 5))
+        headings = ("task", "table", "files", "bytes", "files saved", "scans", "plans", "by itself", "why")
+        print_rows(headings, map(_describe_planned, found), right=(2, 3, 4, 5, 6))
         for problem in problems:
             sys.stderr.write(f"{problem}\n")
     if problems:
@@ -335,8 +338,8 @@ def _describe_planned(job: Mapping[str, Any]) -> tuple[str, ...]:
     estimate = job["estimate"]
     read, size = f"{estimate['files-read']:,}", format_size(estimate["bytes-read"])
     by_itself = "yes" if job["is-automatic"] else "no" if job["is-chosen"] else f"no; by --only {job['kind']}"
-    speedup = f"{estimate['scan-speedup']:.1f} times as fast"
-    return job["kind"], _name(job), read, size, f"{estimate['files-saved']:,}", speedup, by_itself, job["why"]
+    scans, plans = (f"{estimate[name]:.1f} times" for name in ("scan-speedup", "planning-speedup"))
+    return job["kind"], _name(job), read, size, f"{estimate['files-saved']:,}", scans, plans, by_itself, job["why"]
 
 
 def _describe_job(job: Mapping[str, Any]) -> tuple[str, ...]:
