@@ -142,7 +142,7 @@ class Rewrite:
         try:
             written = self._write_group(process, table, group)
         except (UnavailableError, ProcessFailedError) as error:
-            raise explain_failure(self.services, process, table, version, group.files, error) from error
+            raise explain_failure(self.services, process, table, group.files, error, version) from error
         upload = SnapshotUpload(self.services, version.metadata)
         try:
             _check_rows(group, sum(file.rows for file, _ in written))

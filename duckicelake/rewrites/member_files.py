@@ -47,20 +47,20 @@ def explain_failure(
     services: Services,
     process: RewriteProcess,
     table: RewrittenTable,
-    version: TableVersion,
     files: Sequence[MemberFile],
     error: CatalogError,
+    version: TableVersion | None = None,
 ) -> CatalogError:
     """Return what is wrong with a file, as a DamagedTableError; the error as it is if none is at fault.
 
-    A damaged file is found by halves, so that all are read about once more. It may be another file of the table than
-    those of the task, as DuckDB opens these, too. Raises UnavailableError if the store doesn't answer.
+    A damaged file is found by halves, so that all are read about once more. Raises UnavailableError if the store
+    doesn't answer. version: the table's, of which DuckDB may have opened other files, too; None: it hasn't.
     """
     found = _find_missing(services, files)
     if found is not None or not process.can_answer:
         return found or error
     unreadable = _find_unreadable(process, table, files)
-    if unreadable is not None and not _is_damaged(process, unreadable[0]):
+    if unreadable is not None and version is not None and not _is_damaged(process, unreadable[0]):
         own = {file.path for file in files}
         others = [file for file in read_member_files(services, version) if file.path not in own]
         found = _find_missing(services, others)

@@ -92,7 +92,7 @@ def _count(
                 found += process.count_distinct(table, counted)
             except (UnavailableError, ProcessFailedError) as error:
                 files = read_member_files(services, version)
-                raise explain_failure(services, process, table, version, files, error) from error
+                raise explain_failure(services, process, table, files, error, version) from error
             control.report({"columns": len(found)})
     control.check()
     return found
