@@ -165,21 +165,24 @@ history AS (
                max(timestamp_ms) FILTER (WHERE snapshot_id = ANY (k.described)) AS described_ms
         FROM duckicelake_snapshot WHERE table_id = k.table_id) h
 ),
--- when the first branch or tag is as old as it may be, and the shortest time for which a branch keeps its snapshots
+-- when the first branch or tag is as old as it may be, and the shortest time for which a branch keeps its snapshots; few
+-- tables have either
 retained AS (
-    SELECT k.table_id, min(r.max_snapshot_age) AS branch_age_ms,
-           min(least(h.timestamp_ms + coalesce(r.max_ref_age, CASE WHEN s.policies ->> 'history.expire.max-ref-age-ms'
-                   ~ '^[1-9][0-9]{0,18}$' THEN (s.policies ->> 'history.expire.max-ref-age-ms')::numeric END),
-               9e18)) FILTER (WHERE r.key <> 'main')::bigint AS refs_end_ms
-    FROM known k
-    JOIN sized s USING (table_id)
-    CROSS JOIN LATERAL (
-        SELECT key, (value ->> 'snapshot-id')::bigint AS snapshot_id, (value ->> 'max-ref-age-ms')::numeric AS max_ref_age,
-               (value ->> 'max-snapshot-age-ms')::bigint AS max_snapshot_age
-        FROM jsonb_each(k.refs)) r
-    JOIN duckicelake_snapshot h ON h.table_id = k.table_id AND h.snapshot_id = r.snapshot_id
-    WHERE k.refs <> '{}'
-    GROUP BY k.table_id
+    SELECT r.table_id, min(r.branch_age_ms) AS branch_age_ms, min(least(r.made_ms + r.age_ms, 9e18))::bigint AS refs_end_ms
+    FROM (
+        SELECT k.table_id, (e.value ->> 'max-snapshot-age-ms')::bigint AS branch_age_ms,
+               CASE WHEN e.key <> 'main' THEN coalesce(
+                   (e.value ->> 'max-ref-age-ms')::numeric,
+                   CASE WHEN s.policies ->> 'history.expire.max-ref-age-ms' ~ '^[1-9][0-9]{0,18}$'
+                        THEN (s.policies ->> 'history.expire.max-ref-age-ms')::numeric END) END AS age_ms,
+               CASE WHEN e.key <> 'main' THEN (
+                   SELECT h.timestamp_ms FROM duckicelake_snapshot h
+                   WHERE h.table_id = k.table_id AND h.snapshot_id = (e.value ->> 'snapshot-id')::bigint) END AS made_ms
+        FROM known k
+        JOIN sized s USING (table_id)
+        CROSS JOIN LATERAL jsonb_each(k.refs) e
+        WHERE e.key <> 'main' OR e.value ? 'max-snapshot-age-ms') r
+    GROUP BY r.table_id
 ),
 -- a small manifest counts only beside another of its content and spec: one can be made of the two
 listed AS (
