@@ -81,7 +81,8 @@ WHERE t.state <> 'running' AND (
 -- lock: let one worker at a time take a task of the lake
 SELECT FROM duckicelake_upkeep FOR UPDATE;
 
--- claim: take the best task, unless as many run as may, or one of its table
+-- claim: take the best task, unless as many run as may, or one of its table: what was asked for, what has been due for a
+-- day, then what gains most for its cost
 UPDATE duckicelake_upkeep_task
 SET state = 'running', claim = %(claim)s, worker = %(worker)s, attempts = attempts + 1, message = NULL, counts = '{}',
     lease_until = clock_timestamp() + %(seconds)s * interval '1 second', changed = clock_timestamp()
@@ -95,7 +96,7 @@ WHERE task_id = (
           WHERE r.table_id = t.table_id AND r.state = 'running' AND r.lease_until >= clock_timestamp())
       AND %(at_once)s > (
           SELECT count(*) FROM duckicelake_upkeep_task r WHERE r.state = 'running' AND r.lease_until >= clock_timestamp())
-    ORDER BY t.requested_by IS NULL, t.rank DESC, t.available, t.task_id
+    ORDER BY t.requested_by IS NULL, CASE WHEN t.created < clock_timestamp() - interval '1 day' THEN t.created END, t.rank DESC, t.available, t.task_id
     LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING task_id, table_id, kind, why, estimate, policies, target_size, condition, attempts,
           trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
