@@ -279,7 +279,7 @@ def choose_io(transaction: Transaction) -> None:
     Before there is a metadata.json it takes PyArrow for all stores, which reads the account of Azure's locations as a
     part of the container's name.
     """
-    table, location = transaction._table, transaction.table_metadata.location  # noqa: SLF001 - as in FilePlace
+    table, location = transaction._table, transaction.table_metadata.location  # noqa: SLF001 - as in LoadPlace
     if _AZURE.match(location) and find_spec("adlfs") is None:
         raise MissingRequirementError(
             f"{location} is in Azure, which PyIceberg writes with adlfs: pip install 'pyiceberg[adlfs]'"

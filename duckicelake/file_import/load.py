@@ -35,7 +35,7 @@ from duckicelake.file_import.data_files import (
     write_files,
 )
 from duckicelake.file_import.file_columns import find_columns
-from duckicelake.file_import.file_place import FilePlace
+from duckicelake.file_import.load_place import LoadPlace
 from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadProgress, LoadSummary, LoadWatcher, StepMeter
 from duckicelake.file_import.merge import MergeColumns, StagedRows, find_merge_columns, stage_merge
 from duckicelake.file_import.source_files import InputFile, check_unchanged, fetch_files, find_files
@@ -280,7 +280,7 @@ class _Load:
     def _commit(
         self, transaction: Transaction, staged: StagedRows, target: Target, epoch: Epoch, mode: WriteMode
     ) -> Mapping[str, Any]:
-        place, is_sent = FilePlace(transaction, self._temporary), False
+        place, is_sent = LoadPlace(transaction, self._temporary), False
         try:
             placed = self._place(staged, place)
             check_unchanged(self._found)
@@ -301,7 +301,7 @@ class _Load:
         assert done is not None
         return done
 
-    def _place(self, staged: StagedRows, place: FilePlace) -> list[DataFile]:
+    def _place(self, staged: StagedRows, place: LoadPlace) -> list[DataFile]:
         """Write the rows as files in the table's place."""
         placed, written = [], 0
         for number, (rows, metadata) in enumerate(staged.parts):
@@ -316,7 +316,7 @@ class _Load:
         return placed
 
     def _find_done(
-        self, epoch: Epoch, target: Target, error: PipelineError, sent: FilePlace | None
+        self, epoch: Epoch, target: Target, error: PipelineError, sent: LoadPlace | None
     ) -> Mapping[str, Any]:
         """Return the run if another process has committed it, or the answer to the commit got lost; else raise.
 

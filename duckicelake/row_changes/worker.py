@@ -104,14 +104,14 @@ class ChangeReader:
             hold_secrets(connection, holding),
             commands.run(),
         ):
-            answer = ChangesAnswer(connection, order, progress, self.rest)
+            answer = PiecewiseAnswer(connection, order, progress, self.rest)
             self.rest = None  # unless the answer comes to its end
             yield from answer.read()
             self.rest = answer.rest
 
 
 @dataclass(slots=True)
-class ChangesAnswer:
+class PiecewiseAnswer:
     """One answer, which is read step by step, and knows how far it is. rest: which it may begin with."""
 
     connection: duckdb.DuckDBPyConnection

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _UPLOAD_THREADS: Final = 4
 
 
-class FilePlace:
+class LoadPlace:
     """The place of one attempt's files.
 
     Attributes:
