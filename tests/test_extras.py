@@ -62,7 +62,7 @@ IMPORTED_LATE = {
                 "column_types",
                 "data_files",
                 "file_columns",
-                "file_place",
+                "load_place",
                 "fits",
                 "load",
                 "merge",
