@@ -4,8 +4,6 @@ import { useState } from "react";
 import { type PlannedJob, planQuery, type UpkeepTask, upkeepQuery } from "../../api/operation.ts";
 import { useAllPages } from "../../api/pages.ts";
 import { Card, Head } from "../../parts/Card.tsx";
-import { Code, Copy } from "../../parts/Copy.tsx";
-import { commandName, writeCommand } from "../../parts/command.ts";
 import { Details, StateTag } from "../../parts/Details.tsx";
 import { formatBytes, formatCount, formatKind, plural } from "../../parts/format.ts";
 import { TableLink } from "../../parts/links.tsx";
@@ -50,8 +48,8 @@ function formatDecision(job: PlannedJob): string {
   return job["is-automatic"] ? "yes" : job["is-chosen"] ? "on request" : "when it is named";
 }
 
-/** The kind that the pipeline alone does. */
-const PIPELINE_KIND = "pack-manifests";
+/** How many times as fast something is afterwards, if it is. */
+const formatSpeedup = (times: number): string => (times >= 1.05 ? `${times.toFixed(1)}×` : "");
 
 /** What maintenance would do now and why. Pages come one after the other, and what is known of them is shown. */
 function Plan() {
@@ -74,6 +72,8 @@ function Plan() {
     { name: "Why", show: ({ why }) => <div className="wide-text">{why}</div> },
     { name: "Reads", kind: "number", show: ({ estimate }) => formatBytes(estimate["bytes-read"]) },
     { name: "Files saved", kind: "number", show: ({ estimate }) => formatCount(estimate["files-saved"]) },
+    { name: "Faster scans", kind: "number", show: ({ estimate }) => formatSpeedup(estimate["scan-speedup"]) },
+    { name: "Faster plans", kind: "number", show: ({ estimate }) => formatSpeedup(estimate["planning-speedup"]) },
     {
       name: "Automatic",
       show: (job) => <span className={job["is-automatic"] ? "tag accent" : "tag"}>{formatDecision(job)}</span>,
@@ -81,14 +81,11 @@ function Plan() {
     {
       name: "Do it",
       kind: "hidden",
-      show: (job) =>
-        job.kind === PIPELINE_KIND ? (
-          <Copy text={writeMaintenance(warehouse, job)} what="the command of this job" />
-        ) : (
-          <button type="button" className="button small" onClick={() => setAsked(job)}>
-            Do it
-          </button>
-        ),
+      show: (job) => (
+        <button type="button" className="button small" onClick={() => setAsked(job)}>
+          Do it
+        </button>
+      ),
     },
   ];
   return (
@@ -122,24 +119,12 @@ function Plan() {
                 By the catalog&rsquo;s statistics and each table&rsquo;s policies.
               </Empty>
             )}
-            {jobs.some(({ kind }) => kind === PIPELINE_KIND) ? (
-              <div className="inside stack">
-                <p className="quiet">
-                  Manifests are packed by the pipeline alone. This command does all that is due, by Spark.
-                </p>
-                <Code text={writeCommand("pipeline maintain", warehouse, [])} what="the command" />
-              </div>
-            ) : null}
           </>
         )}
       </Loaded>
       {asked ? <RequestUpkeep warehouse={warehouse} job={asked} close={() => setAsked(null)} /> : null}
     </Card>
   );
-}
-
-function writeMaintenance(warehouse: string, { namespace, table, kind }: PlannedJob): string {
-  return writeCommand("pipeline maintain", warehouse, [commandName([...namespace, table])], { only: kind });
 }
 
 /** What the lake's own workers do, and what waits, is blocked or has failed. */

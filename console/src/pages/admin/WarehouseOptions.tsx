@@ -125,6 +125,8 @@ function formatDays(seconds: number): string {
 }
 
 const POLICIES = [
+  "maintenance.automatic",
+  "maintenance.quiet-hours",
   "maintenance.enabled",
   "maintenance.flush.min-rows",
   "maintenance.flush.max-age",
@@ -133,6 +135,7 @@ const POLICIES = [
   "maintenance.compaction.delete-ratio",
   "maintenance.sort.order",
   "maintenance.sort.min-share",
+  "maintenance.bloom-filters.min-share",
   "maintenance.delete-files.min-excess",
   "maintenance.manifests.min-small",
   "maintenance.statistics.enabled",
@@ -143,6 +146,7 @@ const POLICIES = [
   "maintenance.orphans.older-than",
   "history.expire.max-snapshot-age-ms",
   "history.expire.min-snapshots-to-keep",
+  "history.expire.max-ref-age-ms",
   "write.target-file-size-bytes",
 ];
 

@@ -61,7 +61,17 @@ export function RequestUpkeep({ warehouse, job, close }: ActProps & { job?: Plan
 
 const AUTOMATIC = "maintenance.automatic";
 /** What a lake can do without being asked. */
-const KINDS = ["flush", "compact", "sort", "rewrite-deletes", "statistics", "expire", "remove-orphans"] as const;
+const KINDS = [
+  "flush",
+  "compact",
+  "sort",
+  "bloom-filters",
+  "rewrite-deletes",
+  "pack-manifests",
+  "statistics",
+  "expire",
+  "remove-orphans",
+] as const;
 
 const splitKinds = (text: string): readonly string[] => text.split(",").flatMap((kind) => kind.trim() || []);
 

@@ -99,8 +99,9 @@ function Expire({ close, ...table }: TableActProps) {
       close={close}
     >
       <p>
-        Snapshots that are older leave the list for good, but for those of branches and tags. Files that nothing needs
-        any more go with the next cleanup. The rows of today stay.
+        Snapshots that are older leave the list for good, but for those of branches and tags. Branches and tags go that
+        are older than they say themselves. Files that nothing needs any more go with the next cleanup. The rows of
+        today stay.
       </p>
       <label className="field">
         <span>Older than, in days</span>
@@ -112,12 +113,13 @@ function Expire({ close, ...table }: TableActProps) {
           onChange={({ target }) => setDays(Math.max(0, Math.min(36_500, Math.round(target.valueAsNumber || 0))))}
         />
       </label>
-      <DryRun<{ snapshots: number; left: number }>
+      <DryRun<{ snapshots: number; left: number; refs: readonly string[] }>
         request={requestBelow(table, "/expire", { ...body, "dry-run": true })}
       >
-        {({ snapshots, left }) => (
+        {({ snapshots, left, refs }) => (
           <p className="banner good">
             {plural(snapshots, "snapshot")} would go, {formatCount(left)} stay.
+            {refs.length > 0 ? ` ${refs.join(", ")} would go, too.` : ""}
           </p>
         )}
       </DryRun>
