@@ -45,6 +45,10 @@ _STORE_SPOILS: Final = (
 )
 
 
+_AWAY: Final = (psycopg.OperationalError, psycopg.InterfaceError, psutil.Error, ProcessLookupError, FileNotFoundError)
+"""What a fault meets whose victim has just ended, or Postgres with it. A wrong statement is none of it."""
+
+
 @dataclass(slots=True)
 class Faults:
     """Until it is told to end, something fails after every so many operations, once the last failure is got over.
@@ -65,7 +69,7 @@ class Faults:
             for name, fail in self._deck():
                 if not self._wait():
                     return
-                with suppress(psycopg.Error, psutil.Error, ProcessLookupError, FileNotFoundError):
+                with suppress(*_AWAY):
                     self.session.history.faults.append((now(), name))
                     fail()
         except Exception as error:  # noqa: BLE001 - whatever it is, the check must not pass

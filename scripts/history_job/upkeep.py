@@ -26,14 +26,17 @@ SETTINGS: Final[Mapping[str, str]] = {
     "DUCKICELAKE_UPKEEP_MEMORY_BYTES": str(192 * 1024**2),
 }
 _POLICIES: Final[Mapping[str, str]] = {
-    "maintenance.automatic": "flush,sort,compact,rewrite-deletes,statistics,expire",
+    "maintenance.automatic": "flush,sort,compact,bloom-filters,rewrite-deletes,pack-manifests,statistics,expire",
     "maintenance.flush.min-rows": "3",
     "maintenance.compaction.min-files": "2",
     "maintenance.compaction.delete-ratio": "0.1",
     "maintenance.delete-files.min-excess": "1",
+    "maintenance.manifests.min-small": "4",
     "maintenance.statistics.every": "1m",
 }
-"""Under which tables are due after a few operations. Snapshots expire by a property of some tables."""
+"""Under which tables are due after a few operations. Snapshots expire and files get Bloom filters by properties of some
+tables.
+"""
 _ZOMBIE_SECONDS: Final = 4.0
 """For which a worker stands still whose lease has ended: others take its task meanwhile."""
 
@@ -151,7 +154,7 @@ class UpkeepFaults:
                 "UPDATE duckicelake_upkeep_task SET lease_until = clock_timestamp() - interval '1 second' "
                 "WHERE worker = %s AND state = 'running' RETURNING claim) "
                 "UPDATE duckicelake_job j SET lease_until = clock_timestamp() - interval '1 second' "
-                "FROM ended WHERE j.job_id = ended.claim AND j.ended IS NULL",
+                "FROM ended WHERE j.id = ended.claim AND j.ended IS NULL",
                 [name],
             )
 

@@ -10,7 +10,7 @@ from pyiceberg.table import StaticTable
 
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent
-from duckicelake.properties import APPEND_REBASE, MAX_SNAPSHOT_AGE_MS
+from duckicelake.properties import APPEND_REBASE, BLOOM_FILTER_PREFIX, MAX_SNAPSHOT_AGE_MS
 from scripts.history_job.client import NAMESPACE, TABLES, Change, Client, NoAnswer, new_key, now
 from scripts.history_job.drafts import MARK, SCHEMA, Draft
 from scripts.history_job.history import MOST_ROWS, Observation, Operation, Outcome, Token, row_ids, row_tokens
@@ -346,6 +346,7 @@ def create_tables(client: Client) -> None:
             "format-version": "3" if place % 3 == 2 else "2",
             APPEND_REBASE: "true" if place % 2 else "false",
             **({MAX_SNAPSHOT_AGE_MS: "2000"} if name in client.session.expiring else {}),
+            **({f"{BLOOM_FILTER_PREFIX}id": "true"} if place % 4 == 1 else {}),
         }
         schema = KEY_SCHEMA if name in client.session.keyed_tables else SCHEMA
         body = {"name": name, "schema": schema, "properties": properties}
