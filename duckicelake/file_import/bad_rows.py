@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.file_import.column_types import quote_name, quote_text, to_duckdb_type
 from duckicelake.file_import.fits import Fit
-from duckicelake.file_import.source_rows import FILE_COLUMN, FileGroup
+from duckicelake.file_import.source_rows import FILE_COLUMN, FileGroup, build_pointer
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -155,7 +155,9 @@ def _check_group(
 ) -> tuple[int, FileGroup]:
     """Check the rows of a group; return the number of good ones, and how they are read: quickly if all are good."""
     if group.quick is not None:
-        found = _count_rows(duck, group.quick, list(_list_flaws(group.quick, fields, rule)))
+        flaws = list(_list_flaws(group.quick, fields, rule))
+        counted = [(path, rows, 0) for path, rows in group.quick.rows.items()]
+        found = counted if counted and not flaws else _count_rows(duck, group.quick, flaws)
         if not any(bad for _, _, bad in found):
             return sum(count for _, count, _ in found), replace(group.quick, is_clean=True)
     flaws = list(_list_flaws(group, fields, rule))
@@ -213,8 +215,7 @@ def _get_raw(group: FileGroup, column: NestedField) -> str:
     assert name is not None
     if group.kind != "json":
         return quote_name(name)
-    pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-    return f"json_extract(record, {quote_text(pointer)})"
+    return f"json_extract(record, {quote_text(build_pointer(name))})"
 
 
 def _find_name(group: FileGroup, name: str) -> str | None:

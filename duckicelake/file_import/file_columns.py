@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -23,7 +24,7 @@ from pyiceberg.types import (
 
 from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text
 from duckicelake.file_import.fits import TEXT_TESTS
-from duckicelake.file_import.source_rows import FILE_COLUMN, JSON_SCALARS, FileGroup, check_distinct
+from duckicelake.file_import.source_rows import FILE_COLUMN, JSON_SCALARS, FileGroup, build_pointer, check_distinct
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -31,7 +32,15 @@ if TYPE_CHECKING:
 _SAMPLE_ROWS: Final = 2000
 _MAX_TESTS: Final = 200
 """Tests in one query. DuckDB's time for a query grows faster than their number."""
-_JSON_TYPES: Final[Mapping[str, str]] = {"BIGINT": "long", "UBIGINT": "long", "DOUBLE": "double", "BOOLEAN": "boolean"}
+_MAX_FORMS: Final = 1000
+"""Of flat records: sets of the types of their fields."""
+_JSON_INTEGERS: Final = ("UBIGINT", "BIGINT", "HUGEINT")
+"""DuckDB's structures of integers: the last is that of some below and some above zero."""
+_JSON_TYPES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_JSON_INTEGERS, "long"),
+    "DOUBLE": "double",
+    "BOOLEAN": "boolean",
+}
 
 
 def find_columns(
@@ -94,15 +103,16 @@ def _find_json_columns(duck: DuckDBPyConnection, group: FileGroup) -> tuple[File
 
     The quick scan fails for a record that is no JSON; then its line is looked for by the other one.
     """
-    quick, found = group.quick, None
+    quick, found, rows = group.quick, None, dict[str, int]()
     if quick is not None:
         with suppress(duckdb.InvalidInputException):
-            found = _find_structure(duck, quick.read())
-        quick = None if found is None else _read_members(quick, found)
+            uniform = _find_uniform(duck, quick)
+            found, rows = uniform or (_find_structure(duck, quick.read()), rows)
+        quick = None if found is None else _read_members(quick, found, rows)
     if found is None:
         is_read = f"record IS NOT NULL AND NOT {group.unread}"
-        rows = f"(SELECT CAST(record AS JSON) AS record FROM {group.read()} WHERE {is_read})"
-        found = _find_structure(duck, rows) or {}
+        records = f"(SELECT CAST(record AS JSON) AS record FROM {group.read()} WHERE {is_read})"
+        found = _find_structure(duck, records) or {}
     check_distinct(found, group.files[0].found.name)
     ids = count(1)
     return replace(group, quick=quick), {name: _parse_structure(form, ids) for name, form in found.items()}
@@ -122,11 +132,53 @@ def _find_structure(duck: DuckDBPyConnection, rows: str) -> dict[str, Any] | Non
     return found[0] if found and isinstance(found[0], dict) else None
 
 
-def _read_members(quick: FileGroup, found: Mapping[str, Any]) -> FileGroup:
+def _find_uniform(duck: DuckDBPyConnection, quick: FileGroup) -> tuple[dict[str, str], dict[str, int]] | None:
+    """Find the types of flat records that all have the fields of the first ones, and count them by files.
+
+    None for others, and where a number is no long. It takes a third of the time for their structures.
+    """
+    sample = _find_structure(duck, f"(FROM {quick.read()} LIMIT {_SAMPLE_ROWS})")
+    if not sample or any(form not in JSON_SCALARS for form in sample.values()):
+        return None
+    paths = ", ".join(map(quote_text, ["$", *map(build_pointer, sample)]))
+    numbers = {name: "UBIGINT" for name, form in sample.items() if form in _JSON_INTEGERS}
+    spec = quote_text(orjson.dumps(numbers or {next(iter(sample)): "UBIGINT"}).decode())
+    greatest = f"max(greatest({', '.join(f'numbers.{quote_name(name)}' for name in numbers)}))" if numbers else "NULL"
+    read = (
+        f"SELECT {FILE_COLUMN} AS file, json_type(record, [{paths}]) AS kinds, len(json_keys(record)) AS keys, "
+        f"json_transform(record, {spec}) AS numbers FROM {quick.read()}"
+    )
+    query = f"SELECT file, kinds, keys, count(*), {greatest} FROM ({read}) GROUP BY file, kinds, keys"
+    found = duck.execute(f"{query} LIMIT {_MAX_FORMS + 1}").fetchall()
+    if len(found) > _MAX_FORMS or not all(map(_is_flat, found)):
+        return None
+    types = [_join_kinds(kinds) for kinds in list(zip(*(row[1] for row in found), strict=True))[1:]]
+    rows: Counter[str] = Counter()
+    for file, _, _, count_, _ in found:
+        rows[file] += count_
+    return None if None in types else (dict(zip(sample, map(str, types), strict=True)), dict(rows))
+
+
+def _is_flat(found: tuple[str, Sequence[str | None], int, int, int | None]) -> bool:
+    """Return whether records of one kind are objects without other fields, and with no number above the longs."""
+    _, (kind, *kinds), keys, _, greatest = found
+    return kind == "OBJECT" and keys == len(kinds) - kinds.count(None) and (greatest or 0) < 1 << 63
+
+
+def _join_kinds(kinds: Iterable[str | None]) -> str | None:
+    """Join the types of a field's values; None if no one of them holds all."""
+    found = {kind for kind in kinds if kind not in {None, "NULL"}}
+    for joined, narrower in (("BIGINT", {"UBIGINT"}), ("DOUBLE", {"UBIGINT", "BIGINT"})):
+        if joined in found:
+            found -= narrower
+    return found.pop() if len(found) == 1 and found <= {*JSON_SCALARS} else None
+
+
+def _read_members(quick: FileGroup, found: Mapping[str, Any], rows: Mapping[str, int]) -> FileGroup:
     """Let a scan parse all fields of a record at once, those of one type as text."""
     spec = {name: "VARCHAR" if form in JSON_SCALARS else "JSON" for name, form in found.items()}
     fields = f"json_transform(record, {quote_text(orjson.dumps(spec).decode())}) AS fields"
-    return replace(quick, scan=f"(SELECT record, {FILE_COLUMN}, {fields} FROM {quick.scan})", members=found)
+    return replace(quick, scan=f"(SELECT record, {FILE_COLUMN}, {fields} FROM {quick.scan})", members=found, rows=rows)
 
 
 def _parse_structure(form: Any, ids: Iterator[int]) -> IcebergType:

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import orjson
-from pyiceberg.types import (
-    IcebergType,
-)
+from pyiceberg.types import BooleanType, DoubleType, IcebergType, LongType
 
 from duckicelake.errors import BadInputError, BadSourceError, MissingRequirementError
 from duckicelake.extras import import_extra
-from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text
+from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text, to_duckdb_type
 from duckicelake.file_import.fits import Fit, fit_json, fit_native, fit_text
 from duckicelake.file_import.source_files import FileFormat, ReadableFile, check_whole
 
@@ -39,8 +37,14 @@ _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMES: Final = frozenset(
     {"sep", "delimiter", "header", "quote", "escape", "nullvalue", "encoding", "charset", "multiline"}
 )
-JSON_SCALARS: Final = ("VARCHAR", "BIGINT", "UBIGINT", "DOUBLE", "BOOLEAN")
+JSON_SCALARS: Final = ("VARCHAR", "BIGINT", "UBIGINT", "HUGEINT", "DOUBLE", "BOOLEAN")
 """Structures of JSON values that DuckDB reads as text without a loss."""
+_SAFE_CASTS: Final[Mapping[type, tuple[str, ...]]] = {
+    LongType: ("BIGINT", "UBIGINT"),
+    DoubleType: ("BIGINT", "UBIGINT", "DOUBLE"),
+    BooleanType: ("BOOLEAN",),
+}
+"""Structures of which each value fits a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class FileGroup:
         types: of files with types.
         has_header: whether a file's first line is none of its records.
         members: structures of the fields of JSON objects, by names, if the scan has them in its column `fields`.
+        rows: numbers of JSON objects by files, if each value is known to be of its field's type.
         is_clean: whether all records fit the columns that they are read for.
         quick: a scan of the same records that is faster, and doesn't know their lines.
 
@@ -77,6 +82,7 @@ class FileGroup:
     types: Mapping[str, DuckDBPyType] = field(default_factory=dict)
     has_header: bool = False
     members: Mapping[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
     is_clean: bool = False
     quick: FileGroup | None = None
 
@@ -104,10 +110,16 @@ class FileGroup:
         """Convert a field of JSON records; one of `fields` is parsed together with the others."""
         form = self.members.get(name)
         if form is None or (form in JSON_SCALARS and not type_.is_primitive):
-            pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-            return fit_json(f"json_extract(record, {quote_text(pointer)})", type_)
+            return fit_json(f"json_extract(record, {quote_text(build_pointer(name))})", type_)
         member = f"fields.{quote_name(name)}"
+        if self.rows and form in _SAFE_CASTS.get(type(type_), ()):
+            return Fit(f"CAST({member} AS {to_duckdb_type(type_)})")
         return fit_text(member, type_) if form in JSON_SCALARS else fit_json(member, type_)
+
+
+def build_pointer(name: str) -> str:
+    """Build the JSON pointer of a field of records."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def escape_pattern(path: str) -> str:
@@ -266,9 +278,13 @@ def _group_typed(duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: 
         try:
             described = duck.sql(f"SELECT * EXCLUDE ({FILE_COLUMN}) FROM {scan.replace(_FILES, _list_path(one))}")
         except duckdb.Error as error:
-            raise BadSourceError(
-                f"{one.found.name} is damaged, or no {kind} file: {' '.join(str(error).split())[:300]}"
-            ) from error
+            reason = " ".join(str(error).split())[:300]
+            if isinstance(error, duckdb.NotImplementedException):
+                advice = "write Parquet, or use duckicelake pipeline ingest"
+                raise BadSourceError(
+                    f"{one.found.name} has values that DuckDB can't read: {reason}; {advice}"
+                ) from error
+            raise BadSourceError(f"{one.found.name} is damaged, or no {kind} file: {reason}") from error
         check_distinct(described.columns, one.found.name)
         if kind == "avro":
             _check_avro_types(one)

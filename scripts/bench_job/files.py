@@ -45,7 +45,7 @@ ROWS: Final = (
 )
 AVRO_TYPES: Final = {
     "id": "long",
-    "at": {"type": "long", "logicalType": "local-timestamp-micros"},
+    "at": {"type": "long", "logicalType": "timestamp-micros"},
     "name": "string",
     "quantity": "long",
     "amount": "double",

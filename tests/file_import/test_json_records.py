@@ -30,7 +30,18 @@ GOOD = (
     b'{"A b": 0.1, "i/~j": "k"}',
     b'{"n": null}',
 )
+FLAT = (
+    b'{"a": 1, "b": "x", "c": 1.5, "d": true, "i/~j": 1, "A b": 2}',
+    b'{"a": -2, "b": "\\u00e9\\n\\"", "c": 7}',
+    b'{"b": "", "c": -1e5, "a": null, "d": null}',
+    b"{}",
+    b'  {"d": false, "b": " 8 ", "A b": 9223372036854775807}  ',
+)
 ODD = (
+    b'{"a": 9223372036854775807}',
+    b'{"a": -9223372036854775809}',
+    b'{"z": null}',
+    b'{"A": 1}',
     b'{"a": 9223372036854775808}',
     b'{"a": 12345678901234567890123}',
     b'{"a": "text"}',
@@ -84,6 +95,7 @@ class Read:
             self.counts = (check.good, check.bad)
             self.bad = duck.execute("FROM bad_rows ORDER BY ALL").fetchall()
             (read,) = check.groups
+            self.is_uniform = bool(read.rows)
             self.is_clean = read.is_clean
             self.rows = repr(
                 duck.execute(f"SELECT * FROM ({build_good_rows(read, fields, KeyRule())}) ORDER BY ALL").fetchall()
@@ -104,7 +116,7 @@ def compare(file: Path, lines: Sequence[bytes], schema: str | None, end: bytes =
         assert quick == exact, lines
         return None
     assert isinstance(quick, Read), (quick, lines)
-    named = [vars(one) | {"has_quick": None} for one in found]
+    named = [vars(one) | {"has_quick": None, "is_uniform": None} for one in found]
     assert named[0] == named[1], lines
     return quick
 
@@ -112,7 +124,9 @@ def compare(file: Path, lines: Sequence[bytes], schema: str | None, end: bytes =
 @pytest.mark.parametrize("schema", [None, *WANTED], ids=["found", "given", "narrow"])
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_one_odd_line(tmp_path: Path, odd: bytes, schema: str | None) -> None:
+    """Among few lines, and behind so many flat ones that no look at the first ones sees it."""
     compare(tmp_path / "rows.jsonl", [*GOOD[:3], odd, *GOOD[3:]], schema)
+    compare(tmp_path / "rows.jsonl", [*FLAT * 450, odd], schema)
 
 
 @pytest.mark.parametrize("schema", [None, *WANTED], ids=["found", "given", "narrow"])
@@ -135,6 +149,22 @@ def test_ends_and_beginnings(tmp_path: Path, first: list[bytes], end: bytes) -> 
     read = compare(tmp_path / "rows.jsonl", [*first, *GOOD[1:]], None, end)
     assert read is not None
     assert read.counts == (len(GOOD), 0)
+
+
+def test_flat_records_are_counted_with_their_types(tmp_path: Path) -> None:
+    read = compare(tmp_path / "rows.jsonl", FLAT * 3, None)
+    assert read is not None
+    assert (read.counts, read.is_uniform) == ((3 * len(FLAT), 0), True)
+    types = {"a": "long", "b": "string", "c": "double", "d": "boolean", "i/~j": "long", "A b": "long"}
+    assert dict(read.columns) == types
+
+
+@pytest.mark.parametrize("beside", [b"{}", b'{"e": {}}'], ids=["flat", "nested"])
+def test_integers_below_and_above_zero_are_longs(tmp_path: Path, beside: bytes) -> None:
+    """DuckDB's structure of them is a HUGEINT."""
+    read = compare(tmp_path / "rows.jsonl", [b'{"a": -1}', b'{"a": 9223372036854775807}', beside], None)
+    assert read is not None
+    assert (read.columns[0], read.counts) == (("a", "long"), (3, 0))
 
 
 def test_the_columns_of_most_records_come_first(tmp_path: Path) -> None:

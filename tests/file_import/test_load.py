@@ -97,6 +97,7 @@ def write_avro(codec: str, **types: Any) -> bytes:
     return sink.getvalue()
 
 
+LOCAL = "local-timestamp-micros"
 PLACE = {"type": "record", "name": "at", "fields": [{"name": name, "type": "double"} for name in "xy"]}
 PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 TAGS = {"type": "array", "items": "string"}
@@ -166,6 +167,7 @@ def test_forms_of_text(
         ("no.csv.zst", "id,x\n1,a\n", [], "damaged"),
         ("cut.avro", write_avro("deflate", id="int")[:-20], [], "cut.avro"),
         ("decimal.avro", write_avro("null", id="int", price=["null", PRICE]), [], "column price has decimals"),
+        ("local.avro", write_avro("null", id={"type": "long", "logicalType": LOCAL}), [], "DuckDB can't read"),
         ("text.avro", "id,x\n1,a\n", [], "damaged"),
         ("no.csv.gz", "id,x\n1,a\n", [], "damaged"),
         ("cut.parquet", write_parquet(TYPED)[:-20], [], "damaged"),
