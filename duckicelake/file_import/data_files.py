@@ -155,6 +155,7 @@ def write_files(duck: DuckDBPyConnection, rows: str, metadata: TableMetadata, fo
     codec = metadata.properties.get("write.parquet.compression-codec", "zstd").lower()
     options = [
         "FORMAT parquet",
+        "GEOPARQUET_VERSION 'V2'",
         f"COMPRESSION {codec if codec in _CODECS else 'zstd'}",
         f"FIELD_IDS {build_field_ids(schema.fields)}",
         "RETURN_STATS true",

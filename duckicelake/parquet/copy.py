@@ -14,6 +14,9 @@ from duckicelake.errors import InvalidRequestError, UnavailableError
 from duckicelake.parquet.footer import check_footer, limit_time
 from duckicelake.parquet.local_copies import is_write_failure
 
+PARQUET_FORMAT: Final = "FORMAT parquet, GEOPARQUET_VERSION 'V2'"
+"""Options of COPY by which DuckDB writes geometries as Parquet's own type, as Iceberg wants and DuckLake does."""
+
 _MEMORY_LIMIT = "1GB"
 _TIMEOUT_SECONDS = 600
 _SCHEMA_SQL = """
@@ -77,7 +80,7 @@ class ParquetSource:
             f"FROM read_parquet({_quote_path(self._file)}, hive_partitioning := false, file_row_number := true)"
         )
         self._connection.execute(
-            f"COPY ({select}) TO {_quote_path(to)} (FORMAT parquet, COMPRESSION zstd{self._field_ids(names)})"
+            f"COPY ({select}) TO {_quote_path(to)} ({PARQUET_FORMAT}, COMPRESSION zstd{self._field_ids(names)})"
         )
 
     def copy_as(self, to: Path, columns: Sequence[tuple[str, str, str]]) -> None:
@@ -87,7 +90,7 @@ class ParquetSource:
         ids = ", ".join(f"{quote_identifier(name)}: {field_ids}" for name, _, field_ids in columns)
         self._connection.execute(
             f"COPY (SELECT {values} FROM read_parquet({_quote_path(self._file)}, hive_partitioning := false) "
-            f"AS file({aliases})) TO {_quote_path(to)} (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {{{ids}}})"
+            f"AS file({aliases})) TO {_quote_path(to)} ({PARQUET_FORMAT}, COMPRESSION zstd, FIELD_IDS {{{ids}}})"
         )
 
     def _field_ids(self, names: Mapping[str, str]) -> str:

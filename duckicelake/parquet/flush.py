@@ -9,7 +9,7 @@ from typing import Any, Final
 import duckdb
 
 from duckicelake.errors import UnavailableError
-from duckicelake.parquet.copy import quote_identifier
+from duckicelake.parquet.copy import PARQUET_FORMAT, quote_identifier
 from duckicelake.parquet.inlined_rows import END_COLUMN, ROW_ID_COLUMN, SNAPSHOT_COLUMN, CopiedRows, create_typed_table
 
 _MEMORY_LIMIT: Final = "2GB"
@@ -151,7 +151,7 @@ class RowFiles:
         keys = "".join(f", {self._key(key, at, rows)} AS {_KEY_PREFIX}{at}" for at, key in enumerate(rows.keys))
         order = ", ".join([*rows.order, ROW_ID_COLUMN, SNAPSHOT_COLUMN])
         select = f"SELECT * EXCLUDE ({END_COLUMN}){keys} FROM {quote_identifier(rows.name)} ORDER BY {order}"
-        options = f"FORMAT parquet, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {rows.copied.field_ids}"
+        options = f"{PARQUET_FORMAT}, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {rows.copied.field_ids}"
         folder = self._folder / rows.name
         folder.mkdir()
         if rows.keys:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import duckdb
 
 from duckicelake.errors import InvalidRequestError, format_count
-from duckicelake.parquet.copy import quote_identifier
+from duckicelake.parquet.copy import PARQUET_FORMAT, quote_identifier
 from duckicelake.parquet.footer import check_footer, limit_time
 from duckicelake.parquet.local_copies import open_temporary_folder, translate_disk_errors
 
@@ -181,7 +181,7 @@ def write_rows(rows: CopiedRows) -> ParquetRows:
         with translate_misfits():
             ((_, count, _, _, said, *_),) = connection.execute(
                 f"COPY (SELECT * EXCLUDE ({END_COLUMN}) FROM ({build_typed_query(rows)})) TO '{path}' "
-                f"(FORMAT parquet, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {rows.field_ids})"
+                f"({PARQUET_FORMAT}, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {rows.field_ids})"
             ).fetchall()
         return ParquetRows(
             path.read_bytes(),

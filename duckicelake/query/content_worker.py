@@ -45,7 +45,8 @@ def write_result(
         folder = Path.cwd() / _FOLDER / order["name"]
         folder.parent.mkdir(exist_ok=True)
         options = (
-            f"FORMAT parquet, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {order['field_ids']}, "
+            f"FORMAT parquet, GEOPARQUET_VERSION 'V2', COMPRESSION zstd, RETURN_STATS true, "
+            f"FIELD_IDS {order['field_ids']}, "
             f"FILE_SIZE_BYTES {int(order['file_bytes'])}, FILENAME_PATTERN 'rows-{{uuidv7}}'"
         )
         with commands.run(), bound_folder(connection, folder, order["max_bytes"]):

@@ -1,15 +1,16 @@
 """PURE. How DuckDB writes the files of rewrites: field ids, columns of row lineage, codec and Bloom filters."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from duckicelake.bridge.values.columns import to_columns
-from duckicelake.bridge.values.types import build_field_ids, quote_identifier
+from duckicelake.bridge.values.types import build_field_ids, quote_identifier, to_duckdb_type
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
-from duckicelake.lake.model import find_children
+from duckicelake.lake.model import Column, find_children
 from duckicelake.maintenance.policy import find_filter_columns
-from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
+from duckicelake.parquet.copy import PARQUET_FORMAT, ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.properties import BLOOM_FILTER_FPP_PREFIX, COMPRESSION_CODEC
 
 ROW_ID: Final = "_row_id"
@@ -21,10 +22,32 @@ _WIDE_ROWS: Final = 16_384
 _DICTIONARY_BYTES: Final = 64 * 1024 * 1024
 _FALSE_POSITIVES: Final = 0.01
 """Iceberg's default."""
+_WIDENED: Final = frozenset({"int32", "int64", "decimal(20,0)", "timestamp"})
+"""Types of Iceberg's, as DuckLake has them, for narrower ones that Iceberg's readers misread."""
 _CODECS: Final = {"lz4": "lz4_raw"} | {
     name: name for name in ("uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4_raw")
 }
 """DuckDB's names by Iceberg's."""
+
+
+def write_columns(metadata: TableMetadata) -> list[str]:
+    """Write the SQL of the columns of a table called t, in the types that Iceberg reads.
+
+    DuckLake may have narrower ones, as UBIGINT, which DuckDB would write in a way that Iceberg's readers misread.
+    """
+    columns, written = to_columns(metadata.schema()), []
+    for column in find_children(columns, None):
+        name = quote_identifier(column.column_name)
+        is_cast = not _WIDENED.isdisjoint(_find_leaf_types(column, columns))
+        written.append(f"CAST(t.{name} AS {to_duckdb_type(column, columns)}) AS {name}" if is_cast else f"t.{name}")
+    return written
+
+
+def _find_leaf_types(column: Column, columns: Sequence[Column]) -> set[str]:
+    children = find_children(columns, column.column_id)
+    if not children:
+        return {column.column_type}
+    return {type_ for child in children for type_ in _find_leaf_types(child, columns)}
 
 
 def write_file_options(metadata: TableMetadata, codec: str, *, has_wide_rows: bool) -> str:
@@ -35,7 +58,7 @@ def write_file_options(metadata: TableMetadata, codec: str, *, has_wide_rows: bo
     """
     row_group = f", ROW_GROUP_SIZE {_WIDE_ROWS}" if has_wide_rows else ""
     return (
-        f"FORMAT parquet, COMPRESSION {_find_codec(metadata, codec)}, FIELD_IDS {_write_field_ids(metadata)}"
+        f"{PARQUET_FORMAT}, COMPRESSION {_find_codec(metadata, codec)}, FIELD_IDS {_write_field_ids(metadata)}"
         f"{row_group}{_write_filter_options(metadata)}"
     )
 

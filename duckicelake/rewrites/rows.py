@@ -24,7 +24,7 @@ from duckicelake.query.processes import OpenOrder, QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets
 from duckicelake.query.statement import LAKE
-from duckicelake.rewrites.file_options import LAST_UPDATED, ROW_ID, write_file_options
+from duckicelake.rewrites.file_options import LAST_UPDATED, ROW_ID, write_columns, write_file_options
 from duckicelake.rewrites.partitions import KEY_PREFIX, PresentPartitions
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup
 
@@ -215,8 +215,7 @@ class RewriteProcess:
         return {file: frozenset(positions) for file, positions in found}
 
     def _select(self, table: RewrittenTable, group: RewriteGroup) -> str:
-        names = [quote_identifier(column.name) for column in table.metadata.schema().fields]
-        columns = [f"t.{name}" for name in names] + [f"t.rowid AS {ROW_ID}"]
+        columns = [*write_columns(table.metadata), f"t.rowid AS {ROW_ID}"]
         files = _quote_all(file.path for file in group.files)
         listed = f"SELECT unnest({files}) AS filename"
         if table.keeps_updates:

@@ -254,7 +254,7 @@ def _build_definition(base: Base, target: TableMetadata, increments: Sequence[In
     if base.metadata is None:
         return definitions.build_creation(target, with_epochs=base.has_epoch_keys)
     outgrown = frozenset[int]()
-    if base.narrow:
+    if base.narrow and base.has_new_values:
         moves, as_iceberg = (increment.move for increment in increments if increment.move), DataFiles(target)
         files = (as_iceberg.get(file) for move in moves for file in move.registered)
         outgrown = find_outgrown_columns(base.narrow, files, target.current_schema.leaves())

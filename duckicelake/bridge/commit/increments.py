@@ -34,7 +34,7 @@ class Base:
     `declared` are DuckLake's partition keys, `narrow` its types of columns that are wider in Iceberg, `stats` its
     (record count, next row id, size in bytes), and `holds_files` says whether main has data files. `row_ids` are
     (file id, first row id) of files that get theirs with this commit. has_epoch_keys: whether the lake takes `epoch_*`
-    partition keys.
+    partition keys. has_new_values: whether files may bring values that the table doesn't have, unlike a rewrite's.
     """
 
     table_id: int | None = None
@@ -48,6 +48,7 @@ class Base:
     column_stats: Mapping[int, ColumnStats] = field(default_factory=dict)
     row_ids: tuple[tuple[int, int], ...] = ()
     has_epoch_keys: bool = False
+    has_new_values: bool = True
 
 
 @dataclass(frozen=True, slots=True)

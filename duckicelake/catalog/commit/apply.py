@@ -112,7 +112,8 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     check_schema_of_files(services, target, new)
     for rule in rules:
         target, new = rule.check_commit(services, cached, target, new)
-    return build_change_set(replace(base_of(services, cached, target), row_ids=upgrade.given), target, new)
+    lake = base_of(services, cached, target)
+    return build_change_set(replace(lake, row_ids=upgrade.given, has_new_values=commit.replaced is None), target, new)
 
 
 def creation_of(
