@@ -108,7 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         proxy: Proxy = self.server.proxy  # type: ignore[attr-defined]
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        is_chunked = self.headers.get("Transfer-Encoding") == "chunked"
+        body = self._read_chunks() if is_chunked else self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(self.command, self.path, headers, proxy.seen[self.command])
         proxy.seen[self.command] += 1
@@ -127,6 +128,17 @@ class _Handler(BaseHTTPRequestHandler):
         if content or not self.close_connection:
             self._answer(answer.status, answer.getheaders(), content[: len(content) // 2] if spoilt else content)
         upstream.close()
+
+    def _read_chunks(self) -> bytes:
+        """Read a body in chunks, as PyArrow sends parts of files, and return it as it came."""
+        found = []
+        while not found or found[-1].strip() != b"0":
+            if found:
+                found.append(self.rfile.read(int(found[-1].split(b";")[0], 16) + 2))
+            found.append(self.rfile.readline())
+        while found[-1] != b"\r\n":
+            found.append(self.rfile.readline())
+        return b"".join(found)
 
     def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         self.send_response_only(status)
