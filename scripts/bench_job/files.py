@@ -8,11 +8,11 @@ own. They take turns. Memory is the most that a load had resident.
 """
 
 import gzip
-import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -52,6 +52,8 @@ AVRO_TYPES: Final = {
     "note": "string",
 }
 BATCH_ROWS: Final = 10_000
+PEAK: Final = re.compile(r"^VmHWM:\s*(\d+) kB$", re.MULTILINE)
+POLL_SECONDS: Final = 0.05
 SPARK_KINDS: Final = {"csv": "csv", "gz": "csv", "jsonl": "json", "parquet": "parquet"}
 """Formats of the pipeline's ingest, by suffixes; Spark's Hadoop has no zstd of its own."""
 SPARK_SCHEMA: Final = "id long, at timestamp_ntz, name string, quantity long, amount double, note string"
@@ -143,11 +145,13 @@ class FileBench:
 
     def _load(self, file: Path, table: str) -> None:
         command = [PROGRAM, "load", str(file), "--table", f"main.{table}", "--yes", "--uri", self._lake.uri]
+        peak = 0
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as load:
-            _, status, usage = os.wait4(load.pid, 0)
-            load.returncode = os.waitstatus_to_exitcode(status)
+            while load.poll() is None:
+                peak = max(peak, read_peak(load.pid))
+                time.sleep(POLL_SECONDS)
         assert load.returncode == 0, command
-        self._peaks.setdefault(file.name, []).append(usage.ru_maxrss * 1024)
+        self._peaks.setdefault(file.name, []).append(peak)
 
     def _copy(self, file: Path, table: str) -> None:
         rows = f"'{file}'"
@@ -165,6 +169,14 @@ class FileBench:
         source = parse_source([str(file)], kind, (), None if kind == "parquet" else SPARK_SCHEMA)
         request = IngestRequest(source, build_load_request(Table(("main",), table)))
         ingest(self._spark, self._client, request, SILENT)
+
+
+def read_peak(pid: int) -> int:
+    """Read the most bytes that a process has had resident: wait4 would count those of this one, which forked it."""
+    with suppress(OSError):
+        found = PEAK.search(Path(f"/proc/{pid}/status").read_text())
+        return 1024 * int(found[1]) if found else 0
+    return 0
 
 
 @contextmanager
