@@ -90,7 +90,7 @@ class Rewrite:
         namespace, name = self.task.namespace, self.task.table
         with open_process(self.services, limits, namespace, name, has_wide_rows=has_wide_rows) as process:
             version, groups = self._choose(process)
-            if not groups:
+            if not (groups or self.snapshot_ids):  # what was committed before memory ran out counts
                 return self.explain_no_groups(version)
             self.control.report(count_files(groups))
             for _ in range(_ROUNDS):

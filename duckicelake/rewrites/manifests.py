@@ -1,6 +1,6 @@
 """The task that makes few manifests of many small ones, of which each plan of a scan opens every one."""
 
-from duckicelake.bridge.commit.uploads import EMPTY_MANIFEST_COUNTS
+from duckicelake.bridge.commit.uploads import EMPTY_MANIFEST_COUNTS, ENTRIES_PROCESSED
 from duckicelake.bridge.manifest_lists import parse_packing
 from duckicelake.bridge.small_manifests import find_small_manifests
 from duckicelake.catalog.commit.replaced_files import ReplacedFiles
@@ -38,7 +38,7 @@ def pack_manifests(services: Services, task: UpkeepTask, control: TaskControl) -
             task,
             version,
             replaced,
-            summary=EMPTY_MANIFEST_COUNTS | {"entries-processed": str(files)},
+            summary=EMPTY_MANIFEST_COUNTS | {ENTRIES_PROCESSED: str(files)},
             is_alone=is_alone,
         )
         counts = {"rewritten manifests": len(replaced.packed), "files in manifests": files}

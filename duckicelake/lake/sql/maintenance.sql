@@ -168,7 +168,8 @@ history AS (
 -- when the first branch or tag is as old as it may be, and the shortest time for which a branch keeps its snapshots; few
 -- tables have either
 retained AS (
-    SELECT r.table_id, min(r.branch_age_ms) AS branch_age_ms, min(least(r.made_ms + r.age_ms, 9e18))::bigint AS refs_end_ms
+    SELECT r.table_id, min(r.branch_age_ms) AS branch_age_ms,
+           min(least(r.made_ms + r.age_ms, 9e18)) FILTER (WHERE r.age_ms IS NOT NULL)::bigint AS refs_end_ms
     FROM (
         SELECT k.table_id, (e.value ->> 'max-snapshot-age-ms')::bigint AS branch_age_ms,
                CASE WHEN e.key <> 'main' THEN coalesce(
