@@ -12,8 +12,8 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.file_import.column_types import quote_name, quote_text, to_duckdb_type
-from duckicelake.file_import.fits import Fit
-from duckicelake.file_import.source_rows import FILE_COLUMN, FileGroup, build_pointer
+from duckicelake.file_import.fits import Fit, build_pointer
+from duckicelake.file_import.source_rows import FILE_COLUMN, FileGroup
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

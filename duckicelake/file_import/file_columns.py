@@ -23,8 +23,8 @@ from pyiceberg.types import (
 )
 
 from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text
-from duckicelake.file_import.fits import TEXT_TESTS
-from duckicelake.file_import.source_rows import FILE_COLUMN, JSON_SCALARS, FileGroup, build_pointer, check_distinct
+from duckicelake.file_import.fits import TEXT_TESTS, build_pointer
+from duckicelake.file_import.source_rows import FILE_COLUMN, JSON_SCALARS, FileGroup, check_distinct
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -114,9 +114,13 @@ def fit_json(value: str, type_: IcebergType) -> Fit:
     return fit_text(f"({value} ->> '$')", type_)
 
 
+def build_pointer(name: str) -> str:
+    """Build the JSON pointer of a field of an object."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")
+
+
 def _get_member(value: str, name: str) -> str:
-    pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-    return f"json_extract({value}, {quote_text(pointer)})"
+    return f"json_extract({value}, {quote_text(build_pointer(name))})"
 
 
 def fit_native(value: str, come: str, type_: IcebergType, to_iceberg: Callable[[], IcebergType]) -> Fit:

@@ -17,7 +17,7 @@ from pyiceberg.types import BooleanType, DoubleType, IcebergType, LongType
 from duckicelake.errors import BadInputError, BadSourceError, MissingRequirementError
 from duckicelake.extras import import_extra
 from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text, to_duckdb_type
-from duckicelake.file_import.fits import Fit, fit_json, fit_native, fit_text
+from duckicelake.file_import.fits import Fit, build_pointer, fit_json, fit_native, fit_text
 from duckicelake.file_import.source_files import FileFormat, ReadableFile, check_whole
 
 if TYPE_CHECKING:
@@ -115,11 +115,6 @@ class FileGroup:
         if self.rows and form in _SAFE_CASTS.get(type(type_), ()):
             return Fit(f"CAST({member} AS {to_duckdb_type(type_)})")
         return fit_text(member, type_) if form in JSON_SCALARS else fit_json(member, type_)
-
-
-def build_pointer(name: str) -> str:
-    """Build the JSON pointer of a field of records."""
-    return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def escape_pattern(path: str) -> str:

@@ -42,20 +42,20 @@ def end_frozen_sessions(cursor: Cursor[Row]) -> int:
 
 
 class FrozenSessionWatch:
-    """Ends the frozen sessions of a database every few seconds, whichever lake's thread of this process looks first."""
+    """Ends the frozen sessions of a login every few seconds, whichever lake's thread of this process looks first."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._look_at: dict[tuple[str, int, str], float] = {}
+        self._look_at: dict[tuple[str, int, str, str], float] = {}
 
     def look(self, cursor: Cursor[Row]) -> None:
         """Look if it is time to. The cursor is in no transaction, or one that has nothing else to do."""
         info, now = cursor.connection.info, monotonic()
-        database = info.host, info.port, info.dbname
+        login = info.host, info.port, info.dbname, info.user
         with self._lock:
-            if now < self._look_at.get(database, 0.0):
+            if now < self._look_at.get(login, 0.0):
                 return
-            self._look_at[database] = now + _LOOK_SECONDS
+            self._look_at[login] = now + _LOOK_SECONDS
         end_frozen_sessions(cursor)
 
 

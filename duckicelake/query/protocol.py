@@ -263,6 +263,9 @@ def hold_secrets(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]
         timer.cancel()
         for name in order["secrets"]:
             connection.execute(f"DROP SECRET IF EXISTS {name}")
+    with suppress(duckdb.Error):  # the end of the answer has been sent
+        # a result that was left before its end keeps its transaction of Postgres open until the next statement
+        connection.execute("SELECT 1").fetchall()
 
 
 def describe_error(error: Exception) -> Mapping[str, str]:

@@ -233,9 +233,10 @@ class PiecewiseAnswer:
             if self.progress.rows > 0 and self._is_due():
                 return True
             batch = found.slice(0, self.order["rows"] - self.progress.rows)
+            piece = writer.write(batch)  # before they count as read: an answer may end at an error
             self._pass(batch, step)
             self.progress.rows += batch.num_rows
-            yield b"D", writer.write(batch)
+            yield b"D", piece
             if batch.num_rows < found.num_rows:
                 return True
         return False
