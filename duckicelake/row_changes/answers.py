@@ -106,9 +106,12 @@ class _ChangesPlan:
 
     @property
     def rest(self) -> tuple[str, str] | None:
-        """What a process has left of the answer before, if this one goes on within a snapshot."""
+        """What a process has left of the answer before, if this one goes on within a snapshot.
+
+        An answer that saw another snapshot as the newest is none before: its rows may have another order.
+        """
         begin = self.found.begin
-        return (self.table_uuid, f"{begin.snapshot_id}.{begin.rows}.{begin.ordinal}") if begin.rows > 0 else None
+        return (self.table_uuid, str(begin)) if begin.rows > 0 else None
 
 
 @asynccontextmanager
@@ -128,10 +131,10 @@ async def open_changes(
         run_reported(services, order.change_id, statement, turn),
     ):
         wait = order.seconds + 2 * GRACE_SECONDS
-        first = await processes.work_anew(turn, partial(_begin_anew, turn, plan.message, wait))
+        first = await processes.work_anew(turn, partial(_begin_anew, turn, plan, wait))
         if plan.found.begin.rows > 0:
             await run_sync(_check_order, services, order, plan)
-        async with aclosing(_read_pieces(turn.process, first, wait, plan.table_uuid)) as pieces:
+        async with aclosing(_read_pieces(turn.process, first, wait, plan)) as pieces:
             found = plan.found
             yield ChangesAnswer(plan.table_uuid, found.begin, found.upto, found.newest, pieces)
 
@@ -148,19 +151,20 @@ def _build_opening(services: Services) -> OpenOrder:
     return replace(opening, key=(*opening.key, "changes"), worker=_WORKER)
 
 
-async def _begin_anew(turn: ProcessTurn, message: dict[str, Any], seconds: float) -> Message:
+async def _begin_anew(turn: ProcessTurn, plan: _ChangesPlan, seconds: float) -> Message:
     """Begin an answer in the process that the turn has by then."""
-    return await turn.process.work(partial(_begin, turn.process, message, seconds))
+    return await turn.process.work(partial(_begin, turn.process, plan, seconds))
 
 
-def _begin(process: QueryProcess, message: dict[str, Any], seconds: float) -> Message:
+def _begin(process: QueryProcess, plan: _ChangesPlan, seconds: float) -> Message:
+    message = {**plan.message, "has_rest": process.rest is not None and process.rest == plan.rest}
     process.rest = None
     process.send(b"H", json.dumps(message).encode())
     return process.receive(seconds)
 
 
 async def _read_pieces(
-    process: QueryProcess, message: Message, seconds: float, table_uuid: str
+    process: QueryProcess, message: Message, seconds: float, plan: _ChangesPlan
 ) -> AsyncGenerator[memoryview, None]:
     while message[0] == b"D":
         yield process.find_piece(message[1])
@@ -168,7 +172,7 @@ async def _read_pieces(
         message = await process.work(partial(process.receive, seconds))
     end = json.loads(message[1])
     process.is_broken |= end["is_broken"]
-    process.rest = None if end["rest"] is None else (table_uuid, end["rest"])
+    process.rest = None if end["rest"] is None else (plan.table_uuid, f"{end['rest']}.{plan.found.newest}")
 
 
 def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:

@@ -193,7 +193,7 @@ class PiecewiseAnswer:
 
     def _open_step(self, step: Mapping[str, Any]) -> tuple[pa.RecordBatchReader, Mapping[str, Any]]:
         """Begin to read a step; return its batches, and the step of which they are."""
-        rest = self.rest
+        rest = self.rest if self.order["has_rest"] else None
         if rest is not None and rest.is_continued_by(step, self.order["shown"], self._position):
             return self._run(f"{self._select(rest.step)} FROM {_REST} WHERE rowid >= {rest.read}"), rest.step
         self._drop_rest()

@@ -54,6 +54,7 @@ class CountedChanges:
             "position": position,
             "seen": last,
             "has_row_ids": True,
+            "has_rest": True,
             "rows": 100,
             "format": "json",
             "upto": last,
@@ -113,6 +114,14 @@ def test_another_position_is_computed(counted: CountedChanges, position: list[in
     counted.ask([5, 100, 0], [5])
     rows, _ = counted.ask(position, [5])
     assert [row["_changed_row_id"] for row in rows] == [*range(position[1], position[1] + 100)]
+    assert counted.computed == 2 * _ROWS
+
+
+def test_what_another_reader_left_is_computed(counted: CountedChanges) -> None:
+    """It may have another order, if a merge came before this reader began."""
+    counted.ask([5, 100, 0], [5])
+    rows, _ = counted.ask([5, 200, 0], [5], has_rest=False)
+    assert [row["_changed_row_id"] for row in rows] == [*range(200, 300)]
     assert counted.computed == 2 * _ROWS
 
 
