@@ -47,6 +47,7 @@ from duckicelake.rewrites.rows import (
     ProcessFailedError,
     RewriteProcess,
     RewrittenTable,
+    is_short_of_disk,
     open_process,
 )
 from duckicelake.rewrites.selection import FilePaths, MemberFile, RewriteGroup, choose_groups, count_files
@@ -82,7 +83,9 @@ class Rewrite:
         """Rewrite group by group. Raises what `load_current_table` and commits do."""
         try:
             return self._run(has_wide_rows=False)
-        except QueryMemoryError:
+        except QueryMemoryError as error:
+            if is_short_of_disk(error):
+                raise
             return self._run(has_wide_rows=True)
 
     def _run(self, *, has_wide_rows: bool) -> TaskOutcome:
@@ -126,6 +129,7 @@ class Rewrite:
         version = self._load()
         files = read_member_files(self.services, version)
         paths = FilePaths(files)
+        files = [file for file in files if file.row.added_snapshot_id not in self.snapshot_ids]
         if self.task.where is not None:
             wanted = find_matching_files(self.services, version, self.task.where)
             files = [file for file in files if file.row.file_id in wanted]

@@ -22,7 +22,7 @@ def rewrite_deletes(services: Services, task: UpkeepTask, control: TaskControl) 
     """Merge the position delete files of each partition into one, and remove those of data files that have left.
 
     No data file is read. From format version 3 on a data file has one deletion vector, of which nothing is to be
-    merged; files from before an upgrade become vectors. Raises what commits do.
+    merged; those from before an upgrade become vectors where a data file has several. Raises what commits do.
     """
 
     def attempt(is_alone: bool) -> TaskOutcome:

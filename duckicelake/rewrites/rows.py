@@ -249,10 +249,15 @@ class RewriteProcess:
         """Name the setting of memory, or of disk where what is spilled takes too much."""
         text = f"DuckDB takes more than the {self.limits.memory_bytes} bytes of memory that a task gives it: raise "
         text += "DUCKICELAKE_UPKEEP_MEMORY_BYTES, of which it has half"
-        if _SPILLED in str(error):
+        if is_short_of_disk(error):
             text = f"DuckDB spills more than the {self.limits.disk_bytes} bytes of disk that a task gives it: raise "
             text += "DUCKICELAKE_UPKEEP_DISK_BYTES, or DUCKICELAKE_UPKEEP_MEMORY_BYTES"
         return QueryMemoryError(f"{text}, and run the task again. {error}")
+
+
+def is_short_of_disk(error: QueryMemoryError) -> bool:
+    """Return whether the disk for what is spilled was too small, and not the memory."""
+    return _SPILLED in str(error)
 
 
 class ProcessKeeper:

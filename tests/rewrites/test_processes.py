@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
+from typing import Any
 
 import duckdb
 import pytest
@@ -22,7 +23,7 @@ from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.query.processes import QueryLimits, QueryProcess, _build_error, remove_left_folders
 from duckicelake.rewrites import rows
 from duckicelake.rewrites.actions import compact, sort
-from duckicelake.rewrites.rows import RewriteProcess, open_process
+from duckicelake.rewrites.rows import NewFile, RewriteProcess, open_process
 from tests.rewrites.test_histories import Control
 from tests.support.waits import wait_until
 
@@ -149,6 +150,29 @@ def test_rows_too_wide_for_two_threads_are_rewritten_by_one(
     wanted = UpkeepTask(kind.__name__, ("main",), "t", "asked for", policy, 1024 * MB)
     assert kind(services, wanted, Control(memory_bytes=256 * MB)).result == "done"
     assert ducklake.execute(sums).fetchall() == before
+
+
+def test_a_sort_goes_on_with_one_thread_where_it_was(
+    services: Services, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sorted and committed before memory ran out isn't sorted again."""
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute("CREATE TABLE lake.main.t (id BIGINT, k BIGINT); ALTER TABLE lake.main.t SET PARTITIONED BY (k)")
+    ducklake.execute("INSERT INTO lake.main.t SELECT range, range % 2 FROM range(10)")
+    write, calls = RewriteProcess.write_group, list[bool]()
+
+    def run_short(self: RewriteProcess, *arguments: Any) -> list[NewFile]:
+        calls.append(self.has_wide_rows)
+        if len(calls) == 2:
+            raise QueryMemoryError("Out of Memory Error")
+        return write(self, *arguments)
+
+    monkeypatch.setattr(RewriteProcess, "write_group", run_short)
+    wanted = UpkeepTask("sort", ("main",), "t", "asked for", parse_policy({"maintenance.sort.order": "id"}), 64 * MB)
+    outcome = sort(services, wanted, Control())
+    assert calls == [False, False, True]
+    assert (outcome.result, len(outcome.snapshot_ids), outcome.counts["rewritten files"]) == ("done", 2, 2)
+    assert ducklake.execute("SELECT count(*), sum(id) FROM lake.main.t").fetchall() == [(10, 45)]
 
 
 def test_folder_of_a_process_that_was_killed_with_its_worker_is_removed_by_the_next(
