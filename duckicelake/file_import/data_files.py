@@ -111,8 +111,8 @@ def open_catalog(lake: Lake) -> Catalog:
 
 
 @contextmanager
-def translate_errors() -> Iterator[None]:
-    """Raise PipelineError for what PyIceberg raises."""
+def translate_errors(of_files: str = "A file of the table can't be read or written") -> Iterator[None]:
+    """Raise PipelineError for what PyIceberg raises. of_files: what is said of errors of the store."""
     try:
         yield
     except (UnauthorizedError, AuthorizationExpiredError) as error:
@@ -134,10 +134,8 @@ def translate_errors() -> Iterator[None]:
     except RequestException as error:
         raise CatalogUnreachableError(f"The catalog doesn't answer: {_summarize(error)}") from error
     except OSError as error:
-        raise PipelineError(
-            f"The table's store takes no files, nothing was committed: {_summarize(error)}. "
-            "Run it again once the store takes the keys that the catalog gives"
-        ) from error
+        hint = "Run it again once the store takes the keys that the catalog gives"
+        raise PipelineError(f"{of_files}: {_summarize(error)}. {hint}") from error
 
 
 def _summarize(error: Exception) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 _UPLOAD_THREADS: Final = 4
+_REFUSED: Final = "The table's store takes no files, nothing was committed"
 
 
 class LoadPlace:
@@ -44,7 +45,7 @@ class LoadPlace:
         prefix = metadata.location[: metadata.location.find("/")] + "//" * metadata.location.startswith("file:///")
         if self._url is None:
             return [describe_file(one, metadata, f"{prefix}{one.path}") for one in files]
-        with ThreadPoolExecutor(_UPLOAD_THREADS) as pool, translate_errors():
+        with ThreadPoolExecutor(_UPLOAD_THREADS) as pool, translate_errors(_REFUSED):
             return list(pool.map(partial(self._upload, metadata), files))
 
     def _upload(self, metadata: TableMetadata, one: ParquetPart) -> DataFile:

@@ -22,20 +22,27 @@ class Roots:
 
     @classmethod
     def parse(cls, text: str | None) -> Roots:
-        """Parse places that are joined by commas. Raises BadInputError for one that can't be."""
-        return cls(tuple(_parse_place(place.strip()) for place in (text or "").split(",") if place.strip()))
+        """Parse places that are joined by commas. Raises BadInputError for one that can't be, and for commas alone."""
+        places = tuple(_parse_place(place.strip()) for place in (text or "").split(",") if place.strip())
+        if text and not places:
+            raise BadInputError(f"Invalid --roots {text!r}: it names no folder or prefix")
+        return cls(places)
 
     def find_path(self, file: InputFile) -> Path:
         """Find the path of a file of this machine, without links if there are roots. Raises as `check`."""
-        if not self.places:
-            return Path(file.name)
-        self.check(file)
-        return Path(file.name).resolve()
+        path = Path(file.name)
+        if self.places:
+            path = path.resolve()
+            self._check_place(file, str(path))
+        return path
 
     def check(self, file: InputFile) -> None:
         """Raise BadSourceError unless the file, and what its links lead to, lies below a root."""
-        place = file.name if file.is_remote else str(Path(file.name).resolve())
-        if not self.places or any(_is_below(place, root) for root in self.places):
+        if self.places:
+            self._check_place(file, file.name if file.is_remote else str(Path(file.name).resolve()))
+
+    def _check_place(self, file: InputFile, place: str) -> None:
+        if any(_is_below(place, root) for root in self.places):
             return
         what = f"{file.shown} lies" if place == file.name else f"{file.shown} leads to {place}, which lies"
         raise BadSourceError(f"{what} outside of what may be loaded: files below {', '.join(self.places)} (--roots)")

@@ -85,3 +85,8 @@ def test_prefixes_of_buckets(name: str, is_inside: bool) -> None:
 def test_wrong_roots_are_named(text: str) -> None:
     with pytest.raises(BadInputError, match="expected absolute folders, or s3://"):
         Roots.parse(text)
+
+
+def test_roots_that_name_nothing_are_refused() -> None:
+    with pytest.raises(BadInputError, match="names no folder or prefix"):
+        Roots.parse(" , ")
