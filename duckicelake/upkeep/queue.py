@@ -63,7 +63,7 @@ class ClaimedTask:
 class QueuedTask:
     """A task as the queue shows it. job: the id of the job that does it, while it runs.
 
-    message: what came of it or keeps it, also why no worker has taken a task that is due.
+    message: what came of it or keeps it. Of a task that is due it first says why no worker has taken it.
     """
 
     number: int
@@ -258,9 +258,10 @@ def _build_task(row: Sequence[Any]) -> QueuedTask:
     task = QueuedTask(*values)
     if is_lost:
         return replace(task, message="its worker was killed or is frozen: the next worker takes it")
-    if task.message is not None or due_seconds is None or due_seconds < 0:
+    reason = None if due_seconds is None or due_seconds < 0 else _explain_wait(beside, running, due_seconds)
+    if reason is None:
         return task
-    return replace(task, message=_explain_wait(beside, running, due_seconds))
+    return replace(task, message=reason if task.message is None else f"{reason}; before: {task.message}")
 
 
 def _explain_wait(beside: str | None, running: int, due_seconds: float) -> str | None:

@@ -68,3 +68,15 @@ def test_task_that_waits_until_a_time_has_the_reason_of_its_last_attempt_alone(f
     assert set(read_messages(filled).values()) == {"the disk is full"}
     age(filled, "message = NULL")
     assert set(read_messages(filled).values()) == {None}
+
+
+def test_due_task_says_what_keeps_it_now_and_then_what_did_before(filled: Services) -> None:
+    age(filled, "state = 'waiting', message = 'quiet hours', available = available - interval '5 s'")
+    assert set(read_messages(filled).values()) == {"quiet hours"}, "a worker is about to take it"
+    age(filled, "available = available - interval '50 s', changed = changed - interval '45 s'")
+    for message in map(str, read_messages(filled).values()):
+        assert message.startswith("no worker has taken it for 4"), message
+        assert message.endswith("duckicelake work; before: quiet hours")
+    table, kind = claim(filled).split()
+    beside = [message for name, message in read_messages(filled).items() if name.startswith(table)]
+    assert f"waits for the task {kind} of the same table, which runs; before: quiet hours" in beside
