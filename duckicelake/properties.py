@@ -97,7 +97,10 @@ _FORMS: Final[Mapping[str, _PropertyForm]] = {
 }
 _KNOWN: Final = frozenset({*_FORMS, DUCKLAKE_ID})
 
-_POLICY_PATTERN: Final = re.compile(r"maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes")
+_POLICY_PATTERN: Final = re.compile(r"maintenance\.[a-z.-]+")
+_OTHER_POLICIES: Final = (MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, TARGET_FILE_BYTES)
+EXPECTED_POLICIES: Final = f"maintenance.…, {', '.join(_OTHER_POLICIES[:-1])} or {_OTHER_POLICIES[-1]}"
+"""What `is_policy` takes, in words."""
 _BOOLEAN: Final = (r"(?i:true|false)", "true or false")
 _COUNT: Final = r"[1-9]\d{0,17}"
 _PERIOD: Final = (
@@ -140,7 +143,12 @@ _UNSAFE_OPTION: Final = "parquet_row_group_size_bytes"
 
 def is_policy(name: str) -> bool:
     """Return whether a property is a policy of maintenance, which a server or a warehouse may have for its tables."""
-    return _POLICY_PATTERN.fullmatch(name) is not None
+    return name in _OTHER_POLICIES or _POLICY_PATTERN.fullmatch(name) is not None
+
+
+def is_like_policy(name: str) -> bool:
+    """Return whether a property is a policy or may be one that is misspelt."""
+    return is_policy(name) or name.startswith(("maintenance.", "history.expire."))
 
 
 def check_properties(properties: Mapping[str, str], before: Mapping[str, str] = _NONE) -> None:

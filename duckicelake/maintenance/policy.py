@@ -18,6 +18,8 @@ from duckicelake.properties import (
     MAX_SNAPSHOT_AGE_MS,
     MIN_SNAPSHOTS_TO_KEEP,
     TARGET_FILE_BYTES,
+    is_like_policy,
+    is_policy,
 )
 
 T = TypeVar("T")
@@ -42,6 +44,7 @@ _INTERVAL_UNITS_MS: Final = {
     **_NAMED_UNITS_MS,
     **{name[0]: unit for name, unit in _NAMED_UNITS_MS.items()},
 }
+_HISTORY_PROPERTIES: Final = (MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP)
 _EXPIRY_OPTION: Final = "expire_older_than"
 _EXPIRY_PROPERTIES: Final = (MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, _EXPIRY_OPTION)
 """Each asks for expiry."""
@@ -263,8 +266,10 @@ def _find_nearest(name: str, known: Collection[str]) -> str:
 def check_overrides(overrides: Mapping[str, str]) -> None:
     """Raise BadInputError for what can't be said for one run: the target size decides what the catalog counts."""
     for name in overrides:
-        if not name.startswith(("maintenance.", "history.expire.")):
+        if not is_like_policy(name) or name == TARGET_FILE_BYTES:
             raise BadInputError(f"{name} can't be given for one run: set the table's property")
+        if name.startswith("history.expire.") and not is_policy(name):
+            raise BadInputError(f"there is no property {name}{_find_nearest(name, _HISTORY_PROPERTIES)}")
     parse_policy(overrides)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -187,7 +187,7 @@ def _change_policies(lake: Lake, query: Mapping[str, str], updates: Mapping[str,
     from duckicelake.maintenance.policy import parse_policy
     from duckicelake.rest.names import format_name
 
-    _check_names((*updates, *removals))
+    _check_names(updates, removals)
     parse_policy(updates)
     namespace = tuple(query["namespace"].split("\x1f")) if query else ()
     if "table" in query:
@@ -201,13 +201,15 @@ def _change_policies(lake: Lake, query: Mapping[str, str], updates: Mapping[str,
         lake.client.change("PUT", path, {"policies": {**kept, **updates}})
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _check_names(updates: Iterable[str], removals: Iterable[str]) -> None:
+    """Raise BadInputError for what is no policy; a misspelt one of another client may be removed."""
     from duckicelake.errors import BadInputError
-    from duckicelake.properties import is_policy
+    from duckicelake.properties import EXPECTED_POLICIES, is_like_policy, is_policy
 
-    wrong = next((name for name in names if not is_policy(name)), None)
-    if wrong is not None:
-        raise BadInputError(f"{wrong!r} is no policy: expected maintenance.… or history.expire.…")
+    wrong = [name for name in updates if not is_policy(name)]
+    wrong += [name for name in removals if not is_like_policy(name)]
+    if wrong:
+        raise BadInputError(f"{wrong[0]!r} is no policy: expected {EXPECTED_POLICIES}")
 
 
 def _build_policies_path(lake: Lake, query: Mapping[str, str]) -> str:

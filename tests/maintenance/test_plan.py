@@ -251,6 +251,10 @@ def test_policy_that_there_is_not_is_a_problem_and_no_silence() -> None:
     assert plan_jobs([table], NOW).problems == (why,)
     with pytest.raises(BadInputError, match="there is no property maintenance"):
         check_overrides({"maintenance.x": "1"})
+    with pytest.raises(
+        BadInputError, match=r"expire\.max-snapshot-age; did you mean history\.expire\.max-snapshot-age-ms"
+    ):
+        check_overrides({"history.expire.max-snapshot-age": "1"})
     with pytest.raises(BadInputError, match="target-file-size-bytes can't be given for one run"):
         check_overrides({"write.target-file-size-bytes": "1"})
 

@@ -49,6 +49,10 @@ WRONG_POLICIES = {
     "hours": ({"maintenance.quiet-hours": "9 to 5"}, "it should be hours as 22:00-06:00 Europe/Berlin"),
     "a zone": ({"maintenance.quiet-hours": "22:00-06:00 Mars/Base"}, "it should be hours as 22:00-06:00 Europe/Berlin"),
     "a name": ({"maintenance.compact.enabled": "true"}, "did you mean maintenance.compaction.enabled?"),
+    "a name in capitals": (
+        {"maintenance.compaction.Min_Files": "9"},
+        "did you mean maintenance.compaction.min-files?",
+    ),
     "orphans too young": ({"maintenance.orphans.older-than": "5m"}, "it should be an age of an hour or more, as 3d"),
 }
 BLOCKING_POLICIES = {

@@ -168,8 +168,27 @@ def test_command_sets_policies_of_a_table_a_namespace_and_the_lake(client: Clien
     assert call("ns.t", "--unset", few)[1][0] == [few, "8", "namespace ns"]
     assert call("ns", "--unset", few, "--unset", late)[1] == [[few, "9", "lake"]]
     assert call("--unset", few)[1] == []
-    for wrong, says in (("owner=me", "'owner' is no policy"), (f"{few}=many", "should be a number from 1 on")):
+    wrong_values = {
+        "owner=me": "'owner' is no policy",
+        f"{few}=many": "should be a number from 1 on",
+        "history.expire.max-snapshot-age=9": "'history.expire.max-snapshot-age' is no policy",
+    }
+    for wrong, says in wrong_values.items():
         for place in ((), ("ns",), ("ns.t",)):
             code, rows, error = call(*place, "--set", wrong)
             assert (code, rows, says in error) == (2, [], True), error
     assert call("none")[::2] == (2, "duckicelake: there is neither a table nor a namespace none\n")
+
+
+def test_command_names_and_removes_misspelt_policies_of_another_client(client: Client, http: httpx.Client) -> None:
+    misspelt = {"maintenance.flush.Min_Rows": "5", "history.expire.max-age": "7"}
+    client.commit(set_properties(**misspelt))
+    place = ("upkeep", "policies", "ns.t", "--uri", str(http.base_url))
+    shown = run_here(*place)
+    assert "did you mean maintenance.flush.min-rows?" in shown.stderr
+    assert all(f"{name} " in shown.stdout for name in misspelt), shown.stdout
+    ended = run_here(*place, *(part for name in misspelt for part in ("--unset", name)))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert not misspelt.keys() & client.metadata()["properties"].keys()
+    refused = run_here(*place, "--unset", "owner")
+    assert (refused.returncode, "'owner' is no policy" in refused.stderr) == (2, True)
