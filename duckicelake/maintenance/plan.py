@@ -13,6 +13,8 @@ from duckicelake.rest.names import format_name, parse_table
 _MIN_DELETE_RATIO = 1e-9
 _DELETES_VERSION: Final = 2
 """Iceberg's first format version with delete files."""
+_DONE_BY_SORT: Final = frozenset({"compact", "bloom-filters"})
+"""What a sort does as well, as it writes all files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +103,21 @@ def _plan_table(
     table: MaintenanceState, policy: MaintenancePolicy, now_ms: int, kinds: Collection[str]
 ) -> Iterator[UpkeepTask]:
     for kind in JOB_KINDS:
-        why = _REASONS[kind](table, policy, now_ms) if not kinds or kind in kinds else None
+        if (kinds and kind not in kinds) or _is_left_to_sort(kind, table, policy, kinds):
+            continue
+        why = _REASONS[kind](table, policy, now_ms)
         if why is not None:
             estimate = _estimate(kind, table, policy)
             yield UpkeepTask(kind, table.namespace, table.table, why, policy, table.target_size, estimate=estimate)
+
+
+def _is_left_to_sort(kind: str, table: MaintenanceState, policy: MaintenancePolicy, kinds: Collection[str]) -> bool:
+    """Return whether a sort that is due does the job as well: one of the same kinds, or of the same workers."""
+    if kind not in _DONE_BY_SORT or _explain_sort(table, policy, 0) is None:
+        return False
+    if kinds:
+        return "sort" in kinds
+    return "sort" in policy.automatic or kind not in policy.automatic
 
 
 def _estimate(kind: str, table: MaintenanceState, policy: MaintenancePolicy) -> TaskEstimate:
@@ -163,8 +176,8 @@ def _explain_sort(table: MaintenanceState, policy: MaintenancePolicy, _: int) ->
     return f"{share:.0%} of {format_size(table.bytes)} aren't sorted by {policy.order}, {limit}"
 
 
-def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
-    if not policy.compacts or _explain_sort(table, policy, now_ms) is not None:
+def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:
+    if not policy.compacts:
         return None
     merged = _find_mergeable(table, policy)
     thinned = count_files_with_deletes(table, policy.delete_ratio)
@@ -180,9 +193,9 @@ def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, now_
     return "; ".join(reasons) or None
 
 
-def _explain_filters(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
+def _explain_filters(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:
     share = table.unfiltered_bytes / max(table.bytes, 1)
-    if not policy.filter_columns or share < policy.unfiltered_share or _explain_sort(table, policy, now_ms) is not None:
+    if not policy.filter_columns or share < policy.unfiltered_share:
         return None
     columns = ", ".join(policy.filter_columns)
     return f"{share:.0%} of {format_size(table.bytes)} may have no Bloom filters, which the table asks for: {columns}"

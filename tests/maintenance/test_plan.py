@@ -6,7 +6,7 @@ import pytest
 
 from duckicelake.errors import BadInputError
 from duckicelake.maintenance.plan import MaintenanceState, format_size, parse_state, plan_jobs
-from duckicelake.maintenance.policy import DAY_MS, HOUR_MS, JOB_KINDS, check_overrides, parse_policy
+from duckicelake.maintenance.policy import AUTOMATIC, DAY_MS, HOUR_MS, JOB_KINDS, check_overrides, parse_policy
 
 NOW = 1_800_000_000_000
 FRESH = MaintenanceState(
@@ -91,6 +91,19 @@ def test_table_is_sorted_anew_once_enough_is_unsorted_and_merged_in_order_until_
     assert planned(table, **order) == {"sort": why}
     assert list(planned(replace(table, unsorted_bytes=199), **order)) == ["compact"]
     assert list(planned(table)) == ["compact"]
+
+
+def test_files_wait_for_no_sort_that_does_not_run() -> None:
+    table = replace(FRESH, bytes=1000, unsorted_bytes=1000, unfiltered_bytes=1000, small_by_partition={9: 1})
+    ordered = {"maintenance.sort.order": "x", "write.parquet.bloom-filter-enabled.column.x": "true"}
+    rewrites = ["compact", "bloom-filters"]
+    assert list(planned(table, **ordered)) == ["sort"]
+    assert list(planned(table, **ordered, **under(AUTOMATIC, "sort,compact,bloom-filters"))) == ["sort"]
+    assert list(planned(table, **ordered, **under(AUTOMATIC, "flush,compact"))) == ["sort", "compact"]
+    assert list(planned(table, **ordered, **under(AUTOMATIC, "compact,bloom-filters"))) == ["sort", *rewrites]
+    asked = replace(table, policies=ordered)
+    assert [job.kind for job in plan_jobs([asked], NOW, rewrites).jobs] == rewrites
+    assert [job.kind for job in plan_jobs([asked], NOW, ["sort", *rewrites]).jobs] == ["sort"]
 
 
 def test_delete_files_are_merged_where_there_are_more_than_data_files_need() -> None:
