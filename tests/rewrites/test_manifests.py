@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
-from duckicelake.bridge.manifest_lists import ListedManifest, ManifestPacking
+from duckicelake.bridge.manifest_lists import ListedManifest, ManifestPacking, parse_packing
 from duckicelake.bridge.small_manifests import find_small_manifests, pack_files
+from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.cache import TableVersion
+from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.maintenance import table_statistics
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.rewrites.manifests import pack_manifests
 from tests.bridge.test_manifest_lists import new_file
 from tests.rewrites.test_histories import Control, Duck, assert_sound, control, duck, history, task
-from tests.support.client import Client, Draft, assert_whole, duckdb_rows, live, pyiceberg_rows
+from tests.support.client import Client, Draft, assert_whole, duckdb_rows, live, pyiceberg_rows, set_properties
 from tests.support.seams import fresh
 
 __all__ = ["control", "duck"]
@@ -89,6 +94,37 @@ def test_what_others_commit_meanwhile_is_kept(services: Services, client: Client
 def make_manifest(number: int, file_ids: Sequence[int], **changes: Any) -> ListedManifest:
     live = dict.fromkeys(file_ids, number)
     return replace(ListedManifest(number, 0, 0, len(live), 2, live, length=100 * len(live)), **changes)
+
+
+@pytest.mark.parametrize(
+    ("share", "small"),
+    [(None, 4), (100.0, 4), (2.1, 4), (1.4, 0), (1.2, 0)],
+    ids=["no target", "all fit into one", "two fit into one", "one and a half fit into one", "each is full"],
+)
+def test_only_manifests_of_which_fewer_can_be_made_count_as_small(
+    services: Services, client: Client, control: Control, share: float | None, small: int
+) -> None:
+    client.create(properties=UNPACKED)
+    for number in range(4):
+        client.append((number, "n"))
+    client.load()
+    table = load_current_table(services, ("ns",), "t")
+    longest = max(one.length or 0 for one in list_manifests(services, table))
+    assert longest > 0
+    if share is not None:
+        client.commit(set_properties(**{"commit.manifest.target-size-bytes": f" {int(share * longest)} "}))
+    table = load_current_table(services, ("ns",), "t")
+    groups = find_small_manifests(list_manifests(services, table), parse_packing(table.metadata.properties))
+    (found,) = table_statistics(services, PageRequest(), ("ns",), "t").items
+    assert (found.manifests, found.small_manifests, sum(map(len, groups))) == (4, small, small)
+    outcome = pack_manifests(services, task("pack-manifests"), control)
+    assert outcome.result == ("done" if small else "unchanged")
+
+
+def list_manifests(services: Services, table: TableVersion) -> list[ListedManifest]:
+    current = table.state.current()
+    assert current is not None
+    return [*Workspace(services, table.row.table_id, table.known).list_manifests(current.manifest_ids)]
 
 
 def test_files_are_in_the_order_of_their_partitions() -> None:

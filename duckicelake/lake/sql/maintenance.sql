@@ -185,20 +185,32 @@ retained AS (
         WHERE e.key <> 'main' OR e.value ? 'max-snapshot-age-ms') r
     GROUP BY r.table_id
 ),
--- a small manifest counts only beside another of its content and spec: one can be made of the two
+-- the small manifests of a content and spec count if fewer can be made of them, as `bridge/small_manifests.py` does. How
+-- long they are is looked up only where the table says how long they may be
 listed AS (
     SELECT k.table_id, l.*
-    FROM known k CROSS JOIN LATERAL (
+    FROM (SELECT *, nullif(substring(properties ->> 'commit.manifest.target-size-bytes' FROM '^\s*([0-9]{1,18})\s*$')::numeric,
+                           0) AS target FROM known) k
+    CROSS JOIN LATERAL (
         SELECT sum(manifests)::bigint AS manifests, sum(files) FILTER (WHERE content = 1) AS delete_files,
-               sum(small) FILTER (WHERE small > 1)::bigint AS small_manifests
-        FROM (SELECT m.content, count(*) AS manifests, sum(cardinality(m.added) + cardinality(m.existing)) AS files,
-                     count(*) FILTER (WHERE cardinality(m.added) + cardinality(m.existing) < 1000
-                                        AND m.is_laid_out IS NOT TRUE) AS small
-              FROM duckicelake_manifest m
-              WHERE m.manifest_id = ANY (ARRAY(
-                  SELECT unnest(h.manifest_ids) FROM duckicelake_snapshot h
-                  WHERE h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id))
-              GROUP BY m.content, m.spec_id) g) l
+               sum(small) FILTER (WHERE small > ceil(small_files / greatest(1, least(
+                   10000, coalesce(floor(k.target * measured_files / nullif(small_bytes, 0)), 10000)))))::bigint AS small_manifests
+        FROM (SELECT content, count(*) AS manifests, sum(files) AS files,
+                     count(*) FILTER (WHERE is_small) AS small, sum(files) FILTER (WHERE is_small) AS small_files,
+                     sum(files) FILTER (WHERE is_small AND length IS NOT NULL) AS measured_files,
+                     sum(length) FILTER (WHERE is_small) AS small_bytes
+              FROM (SELECT content, spec_id, files, length,
+                           files < 1000 AND is_laid_out IS NOT TRUE AND coalesce(length < 0.75 * k.target, true) AS is_small
+                    FROM (SELECT m.content, m.spec_id, m.is_laid_out, cardinality(m.added) + cardinality(m.existing) AS files,
+                                 CASE WHEN k.target IS NOT NULL THEN (
+                                     SELECT a.length FROM duckicelake_artifact a
+                                     WHERE a.table_id = m.table_id AND a.kind = 'manifest' AND a.object_id = m.manifest_id
+                                 ) END AS length
+                          FROM duckicelake_manifest m
+                          WHERE m.manifest_id = ANY (ARRAY(
+                              SELECT unnest(h.manifest_ids) FROM duckicelake_snapshot h
+                              WHERE h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id))) m) m
+              GROUP BY content, spec_id) g) l
 )
 SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.target,
        (SELECT coalesce(jsonb_object_agg(key, CASE WHEN key = 'gc.enabled' AND EXISTS (
