@@ -292,6 +292,16 @@ def get_max_previous_versions(properties: Mapping[str, str]) -> int:
     return max(1, int(text)) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else _DEFAULT_PREVIOUS_VERSIONS
 
 
+def parse_ref_age(text: str) -> int:
+    """Parse for how many milliseconds a branch or tag is kept, up to the largest long. Raises ValueError.
+
+    `maintenance.sql` has the same pattern.
+    """
+    if not re.fullmatch(r"0*[1-9][0-9]{0,18}", text.strip()):
+        raise ValueError(text)
+    return int(text)
+
+
 def is_gc_disabled(properties: Mapping[str, str]) -> bool:
     """Return whether engines must not delete files of the table."""
     return properties.get(GC_ENABLED, "").lower() == "false"

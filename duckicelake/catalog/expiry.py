@@ -17,7 +17,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.rest import CommitTableRequest
-from duckicelake.iceberg.retention import Retention, find_expirable, parse_ref_age
+from duckicelake.iceberg.retention import Retention, find_expirable, get_ref_age
 from duckicelake.iceberg.updates import RemoveSnapshotRef, RemoveSnapshots
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.lake.ducklake.snapshots import read_clock
@@ -83,7 +83,7 @@ def _expire(
 ) -> Expired:
     """Expire once; raise OutdatedPlanError if a tag, or main, may be on one that nothing kept when it was chosen."""
     table = load_current_table(services, namespace, name)
-    ref_age = parse_ref_age(table.metadata) if retention.ref_age_ms is None else retention.ref_age_ms
+    ref_age = get_ref_age(table.metadata) if retention.ref_age_ms is None else retention.ref_age_ms
     gone = find_expirable(table.metadata, replace(retention, ref_age_ms=ref_age))
     with services.database.reading() as cursor:
         keeps = is_gc_disabled(table.metadata.properties) and not locations.is_guarded_by_us(cursor, table.row.table_id)

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import MAIN, SnapshotRef, walk_ancestry
-from duckicelake.properties import MAX_REF_AGE_MS
-
-_MAX_DIGITS = 19
+from duckicelake.properties import MAX_REF_AGE_MS, parse_ref_age
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,16 @@ class Expirable:
     snapshots: tuple[int, ...]
 
 
-def parse_ref_age(metadata: TableMetadata) -> int | None:
-    """Parse how long a table's branches and tags are kept that don't say it. Raises InvalidRequestError."""
+def get_ref_age(metadata: TableMetadata) -> int | None:
+    """Get how long a table's branches and tags are kept that don't say it. Raises InvalidRequestError."""
     text = metadata.properties.get(MAX_REF_AGE_MS)
     if text is None:
         return None
-    if not (text.isdecimal() and text.isascii() and len(text) <= _MAX_DIGITS and int(text)):
-        raise InvalidRequestError(f"The property {MAX_REF_AGE_MS} is {text!r}: it should be milliseconds, from 1 on")
-    return int(text)
+    try:
+        return parse_ref_age(text)
+    except ValueError as error:
+        message = f"The property {MAX_REF_AGE_MS} is {text!r}: it should be milliseconds, from 1 on"
+        raise InvalidRequestError(message) from error
 
 
 def find_expirable(metadata: TableMetadata, retention: Retention) -> Expirable:

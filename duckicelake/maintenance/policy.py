@@ -20,6 +20,7 @@ from duckicelake.properties import (
     TARGET_FILE_BYTES,
     is_like_policy,
     is_policy,
+    parse_ref_age,
 )
 
 T = TypeVar("T")
@@ -48,7 +49,6 @@ _HISTORY_PROPERTIES: Final = (MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS
 _EXPIRY_OPTION: Final = "expire_older_than"
 _EXPIRY_PROPERTIES: Final = (MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, _EXPIRY_OPTION)
 """Each asks for expiry."""
-_MAX_AGE_DIGITS: Final = 19
 _SHARED_PROPERTY: Final = "shared"
 """What the catalog says instead of false where that is its own word, as for clones and their sources."""
 _CODEC_OPTION: Final = "parquet_compression"
@@ -197,7 +197,7 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
         expires=expires and (shares_files or flag(GC_ENABLED, True)),
         snapshot_age=max(number(MAX_SNAPSHOT_AGE_MS, ducklakes or 5 * DAY_MS), ducklakes),
         snapshots_kept=number(MIN_SNAPSHOTS_TO_KEEP, 1),
-        ref_age=value(MAX_REF_AGE_MS, _parse_ref_age, None, "milliseconds, from 1 on"),
+        ref_age=value(MAX_REF_AGE_MS, parse_ref_age, None, "milliseconds, from 1 on"),
         ducklake_age=ducklakes,
         shares_files=shares_files,
         statistics=flag("maintenance.statistics.enabled", True),
@@ -285,13 +285,6 @@ def _parse_codec(text: str) -> str:
 
 def _parse_number(text: str) -> int:
     if not re.fullmatch("[0-9]{1,15}", text) or int(text) == 0:
-        raise ValueError(text)
-    return int(text)
-
-
-def _parse_ref_age(text: str) -> int:
-    """Return milliseconds; Iceberg's default is the largest long."""
-    if not re.fullmatch(f"[0-9]{{1,{_MAX_AGE_DIGITS}}}", text) or int(text) == 0:
         raise ValueError(text)
     return int(text)
 

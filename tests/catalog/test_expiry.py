@@ -1,12 +1,16 @@
 """Expiry by the server: branches, tags and snapshots by their ages, while others commit."""
 
+from functools import partial
+
 import duckdb
 import pytest
 
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.expiry import expire_snapshots
 from duckicelake.catalog.maintenance import table_statistics
-from duckicelake.errors import InvalidRequestError
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.errors import BadInputError, InvalidRequestError
+from duckicelake.iceberg.retention import get_ref_age
 from duckicelake.lake.ducklake.snapshots import read_clock
 from duckicelake.maintenance.policy import DAY_MS, parse_policy
 from duckicelake.maintenance.task import UpkeepTask
@@ -88,6 +92,39 @@ def test_property_of_the_table_is_the_age_of_those_that_say_none(client: Client)
     client.commit(set_properties(**{"history.expire.max-ref-age-ms": "1 day"}))
     with pytest.raises(InvalidRequestError, match="max-ref-age-ms is '1 day': it should be milliseconds"):
         expire_snapshots(client.services, NS, "t", 0)
+
+
+REF_AGES = {
+    "7": 7,
+    "0007": 7,
+    " 7 ": 7,
+    "9223372036854775807": 2**63 - 1,
+    f"0{10**18}": 10**18,
+    "0": None,
+    "000": None,
+    "-7": None,
+    "7.0": None,
+    "1 day": None,
+    "": None,
+    str(10**19): None,
+}
+
+
+def test_age_of_branches_and_tags_is_the_same_to_expiry_policies_and_sql(client: Client) -> None:
+    ids = make_table(client, 2)
+    name_refs(client, set_ref("old", ids[0], "tag"))
+    made_ms = client.metadata()["snapshots"][0]["timestamp-ms"]
+    for text, age in REF_AGES.items():
+        client.commit(set_properties(**{"history.expire.max-ref-age-ms": text}))
+        (table,) = table_statistics(client.services, PageRequest(), NS, "t").items
+        assert table.refs_end_ms == (None if age is None else min(made_ms + age, 9 * 10**18)), text
+        metadata = load_current_table(client.services, NS, "t").metadata
+        if age is None:
+            for read in (partial(get_ref_age, metadata), partial(parse_policy, metadata.properties)):
+                with pytest.raises((InvalidRequestError, BadInputError), match="should be milliseconds, from 1 on"):
+                    read()
+        else:
+            assert (get_ref_age(metadata), parse_policy(metadata.properties).ref_age) == (age, age), text
 
 
 def test_branch_keeps_its_snapshots_as_long_as_it_says(client: Client) -> None:

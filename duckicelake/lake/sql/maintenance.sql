@@ -174,7 +174,7 @@ retained AS (
         SELECT k.table_id, (e.value ->> 'max-snapshot-age-ms')::bigint AS branch_age_ms,
                CASE WHEN e.key <> 'main' THEN coalesce(
                    (e.value ->> 'max-ref-age-ms')::numeric,
-                   CASE WHEN s.policies ->> 'history.expire.max-ref-age-ms' ~ '^[1-9][0-9]{0,18}$'
+                   CASE WHEN s.policies ->> 'history.expire.max-ref-age-ms' ~ '^\s*0*[1-9][0-9]{0,18}\s*$'
                         THEN (s.policies ->> 'history.expire.max-ref-age-ms')::numeric END) END AS age_ms,
                CASE WHEN e.key <> 'main' THEN (
                    SELECT h.timestamp_ms FROM duckicelake_snapshot h
