@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
@@ -74,36 +74,40 @@ def choose_groups(
 
     files: from which to choose. paths: of all files of the table.
     """
-    by_partition: defaultdict[tuple[int, str], list[MemberFile]] = defaultdict(list)
-    for file in files:
-        by_partition[file.row.spec_id, str(file.row.partition)].append(file)
-    groups: list[RewriteGroup] = []
-    for members in by_partition.values():
+
+    def pack(members: Sequence[MemberFile]) -> list[list[MemberFile]]:
         wanted = members if is_sort else _choose_files(members, policy, target_size)
         limit = sum_sizes(wanted) + 1 if is_sort else target_size
-        groups += (
-            RewriteGroup(tuple(packed), target_size, is_dense=paths.are_dense(packed))
-            for packed in _pack(wanted, limit)
-            if _is_worth(packed, policy, is_sort)
-        )
-    return groups
+        return [packed for packed in _pack(wanted, limit) if _is_worth(packed, policy, is_sort)]
+
+    return _build_groups(files, target_size, paths, pack)
 
 
 def group_all(files: Iterable[MemberFile], target_size: int, paths: FilePaths) -> list[RewriteGroup]:
     """Group files by partition, up to the size of one file each; a file may be alone. paths: of all of the table."""
+    return _build_groups(files, target_size, paths, lambda members: _pack(members, target_size))
+
+
+def sum_sizes(files: Iterable[MemberFile]) -> int:
+    """Add up the bytes of files."""
+    return sum(file.row.file_size_in_bytes for file in files)
+
+
+def _build_groups(
+    files: Iterable[MemberFile],
+    target_size: int,
+    paths: FilePaths,
+    pack: Callable[[Sequence[MemberFile]], list[list[MemberFile]]],
+) -> list[RewriteGroup]:
+    """Build the groups into which the files of each partition are packed."""
     by_partition: defaultdict[tuple[int, str], list[MemberFile]] = defaultdict(list)
     for file in files:
         by_partition[file.row.spec_id, str(file.row.partition)].append(file)
     return [
         RewriteGroup(tuple(packed), target_size, is_dense=paths.are_dense(packed))
         for members in by_partition.values()
-        for packed in _pack(members, target_size)
+        for packed in pack(members)
     ]
-
-
-def sum_sizes(files: Iterable[MemberFile]) -> int:
-    """Add up the bytes of files."""
-    return sum(file.row.file_size_in_bytes for file in files)
 
 
 def _choose_files(members: Sequence[MemberFile], policy: MaintenancePolicy, target_size: int) -> list[MemberFile]:

@@ -165,7 +165,7 @@ def policies(
     updates = _parse_pairs(set_ or ())
     removals = [name for name in unset or () if name not in updates]
     if updates or removals:
-        _change_policies(lake, query, updates, removals)
+        _change_policies(lake, what, updates, removals, is_table="table" in query)
     if query:
         answer = lake.client.get(_build_policies_path(lake, query))
         rows = [(policy["name"], policy["value"], policy["source"]) for policy in answer["policies"]]
@@ -182,18 +182,18 @@ def policies(
         sys.stderr.write(f"{answer['problem']}\n")
 
 
-def _change_policies(lake: Lake, query: Mapping[str, str], updates: Mapping[str, str], removals: Sequence[str]) -> None:
+def _change_policies(
+    lake: Lake, what: str | None, updates: Mapping[str, str], removals: Sequence[str], *, is_table: bool
+) -> None:
     """Set and remove policies of a table or namespace, as its properties, or of the lake. Raises BadInputError."""
     from duckicelake.maintenance.policy import parse_policy
-    from duckicelake.rest.names import format_name
 
     _check_names(updates, removals)
     parse_policy(updates)
-    namespace = tuple(query["namespace"].split("\x1f")) if query else ()
-    if "table" in query:
-        lake.table(format_name(namespace, query["table"])).update_properties(updates, removals)
-    elif query:
-        lake.update_namespace(format_name(namespace[:-1], namespace[-1]), updates, removals)
+    if what is not None and is_table:
+        lake.table(what).update_properties(updates, removals)
+    elif what is not None:
+        lake.update_namespace(what, updates, removals)
     else:
         path = lake.client.own("pipeline", "policies")
         present = lake.client.get(path)["policies"]

@@ -93,7 +93,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, folder: Path, console: Console) -> list[Anomaly]:
-    """Everything that is wrong, after all was told."""
+    """Everything that is wrong in the whole history."""
     history, started, is_over = History(), monotonic(), threading.Event()
     lake = folder / "lake"
     lake.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A small Iceberg client that keeps a record: what it asked for, when, and what it was told."""
+"""A small Iceberg client that keeps a record: what it asked for, when, and what it was answered."""
 
 import json
 import time

@@ -51,7 +51,7 @@ _AWAY: Final = (psycopg.OperationalError, psycopg.InterfaceError, psutil.Error, 
 
 @dataclass(slots=True)
 class Faults:
-    """Until it is told to end, something fails after every so many operations, once the last failure is got over.
+    """Until `ended` is set, something fails after every so many operations, once the last failure is got over.
 
     `has_local_files`: their disk can be full. `others`: more faults, by name.
     """

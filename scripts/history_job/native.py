@@ -22,7 +22,7 @@ OWN_SHARE: Final = 0.4
 
 @dataclass(slots=True)
 class Native:
-    """One DuckDB that goes on until it is told to end. What fails may have happened: DuckDB can't ask again."""
+    """One DuckDB that goes on until it is stopped. What fails may have happened: DuckDB can't ask again."""
 
     session: Session
     opening: Sequence[str]
