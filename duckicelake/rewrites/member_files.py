@@ -49,24 +49,39 @@ def explain_failure(
     table: RewrittenTable,
     files: Sequence[MemberFile],
     error: CatalogError,
-    version: TableVersion | None = None,
+    version: TableVersion,
 ) -> CatalogError:
     """Return what is wrong with a file, as a DamagedTableError; the error as it is if none is at fault.
 
     A damaged file is found by halves, so that all are read about once more. Raises UnavailableError if the store
-    doesn't answer. version: the table's, of which DuckDB may have opened other files, too; None: it hasn't.
+    doesn't answer. version: the table's, of which DuckDB may have opened other files, too.
     """
     found = _find_missing(services, files)
     if found is not None or not process.can_answer:
         return found or error
     unreadable = _find_unreadable(process, table, files)
-    if unreadable is not None and version is not None and not _is_damaged(process, unreadable[0]):
+    if unreadable is not None and not _is_damaged(process, unreadable[0]):
         own = {file.path for file in files}
         others = [file for file in read_member_files(services, version) if file.path not in own]
         found = _find_missing(services, others)
         if found is not None:
             return found
         unreadable = _bisect(process.find_footer_error, others) or unreadable
+    return _blame(services, unreadable, error)
+
+
+def explain_footer_failure(
+    services: Services, process: RewriteProcess, files: Sequence[MemberFile], error: CatalogError
+) -> CatalogError:
+    """Return as `explain_failure` what is wrong with a file, where only footers were read: no values are read now."""
+    found = _find_missing(services, files)
+    if found is not None or not process.can_answer:
+        return found or error
+    return _blame(services, _bisect(process.find_footer_error, files), error)
+
+
+def _blame(services: Services, unreadable: tuple[MemberFile, str] | None, error: CatalogError) -> CatalogError:
+    """Return that a file is damaged; the error as it is if there is none, or the store doesn't give it."""
     if unreadable is None or not _is_reached(services, unreadable[0].path):
         return error
     file, reason = unreadable

@@ -1,10 +1,17 @@
 """Files that are there get the Bloom filters that a table asks for, once, and no other file is written for them."""
 
+from pathlib import Path
+
 import pytest
 
 from duckicelake.catalog import namespaces
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.errors import DamagedTableError, UnavailableError
 from duckicelake.maintenance.policy import AUTOMATIC
+from duckicelake.query.processes import QueryLimits
+from duckicelake.rewrites.member_files import explain_footer_failure, read_member_files
+from duckicelake.rewrites.rows import RewrittenTable, open_process
 from duckicelake.upkeep.planner import find_due
 from duckicelake.upkeep.worker import Worker
 from tests.rewrites.test_histories import Duck, append, assert_sound, duck, history
@@ -102,6 +109,25 @@ def test_columns_that_can_have_none_block_the_task(
     assert (task.state, f"No column of {column} can have a Bloom filter" in str(task.message)) == ("blocked", True), (
         task
     )
+
+
+def test_failed_read_of_footers_reads_no_values(services: Services, client: Client, duck: Duck) -> None:
+    client.create()
+    insert_file(duck, 0)
+    version = load_current_table(services, NS, "t")
+    files = read_member_files(services, version)
+    path = Path(files[0].path.removeprefix("file://"))
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + bytes(len(data) // 3) + data[4 + len(data) // 3 :])
+    table = RewrittenTable(NS, "t", version.metadata, version.lake_snapshot, "zstd")
+    error = UnavailableError("the store doesn't answer")
+    with open_process(services, QueryLimits(1, 1 << 28, 1 << 28, 60, 0), NS, "t") as process:
+        assert process.find_read_error(table, files) is not None
+        assert explain_footer_failure(services, process, files, error) is error
+        path.write_bytes(data[:-8] + bytes(8))
+        found = explain_footer_failure(services, process, files, error)
+    assert isinstance(found, DamagedTableError)
+    assert path.name in str(found)
 
 
 def test_property_of_the_namespace_asks_for_nothing(services: Services, client: Client, duck: Duck) -> None:
