@@ -61,8 +61,8 @@ def _find_columns(metadata: TableMetadata) -> list[str]:
     if not found:
         raise InvalidRequestError(
             f"No column of {', '.join(named) or 'none'} can have a Bloom filter: name one of the table in "
-            f"{BLOOM_FILTER_PREFIX}<name>, which is no boolean, list, map or struct, and no decimal of more than "
-            f"{_MAX_DIGITS} digits"
+            f"{BLOOM_FILTER_PREFIX}<name>, which is no boolean, list, map, struct, variant or geometry, and no "
+            f"decimal of more than {_MAX_DIGITS} digits"
         )
     return found
 
@@ -71,4 +71,4 @@ def _can_have_filter(type_: object) -> bool:
     """Return whether DuckDB writes filters of a type."""
     if not isinstance(type_, PrimitiveType):
         return False
-    return type_.name != "boolean" and (type_.precision or 0) <= _MAX_DIGITS
+    return type_.name != "boolean" and not type_.traits.is_opaque and (type_.precision or 0) <= _MAX_DIGITS

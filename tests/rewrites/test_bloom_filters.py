@@ -93,13 +93,21 @@ def test_files_that_have_filters_are_read_once_and_not_written(services: Service
 
 
 @pytest.mark.parametrize(
-    ("column", "type_"), [("nope", "BIGINT"), ("x", "BOOLEAN"), ("x", "BIGINT[]"), ("x", "DECIMAL(19, 2)")]
+    ("column", "type_"),
+    [
+        ("nope", "BIGINT"),
+        ("x", "BOOLEAN"),
+        ("x", "BIGINT[]"),
+        ("x", "DECIMAL(19, 2)"),
+        ("x", "VARIANT"),
+        ("x", "GEOMETRY"),
+    ],
 )
 def test_columns_that_can_have_none_block_the_task(
     services: Services, client: Client, duck: Duck, column: str, type_: str
 ) -> None:
     set_policies(services, {AUTOMATIC: "bloom-filters"})
-    client.create(properties={f"{ASKED}{column}": "true"})
+    client.create(properties={f"{ASKED}{column}": "true", "format-version": "3"})
     duck.execute(f"ALTER TABLE lake.ns.t ADD COLUMN x {type_}")
     insert = "INSERT INTO lake.ns.t (id, name) SELECT range, 'n' FROM range(1000)"
     duck.execute(insert)
