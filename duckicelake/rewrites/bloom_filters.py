@@ -54,10 +54,10 @@ class _FilterRewrite(Rewrite):
         return TaskOutcome("unchanged", "all files have Bloom filters", (), {DUCKLAKE_SNAPSHOT: version.lake_snapshot})
 
 
-def _find_columns(metadata: TableMetadata) -> list[str]:
-    """Find the columns that are to have filters. Raises InvalidRequestError if none can have one."""
+def _find_columns(metadata: TableMetadata) -> dict[int, str]:
+    """Find the columns that are to have filters, names by id. Raises InvalidRequestError if none can have one."""
     named = find_filter_columns(metadata.properties)
-    found = [one.name for one in metadata.schema().fields if one.name in named and _can_have_filter(one.type)]
+    found = {one.id: one.name for one in metadata.schema().fields if one.name in named and _can_have_filter(one.type)}
     if not found:
         raise InvalidRequestError(
             f"No column of {', '.join(named) or 'none'} can have a Bloom filter: name one of the table in "

@@ -186,12 +186,20 @@ class RewriteProcess:
             return str(error)
         return None
 
-    def find_files_without_filters(self, files: Sequence[MemberFile], columns: Sequence[str]) -> set[str]:
-        """Find the paths of the files in which values of one of the columns have no Bloom filter, by their footers."""
+    def find_files_without_filters(self, files: Sequence[MemberFile], columns: Mapping[int, str]) -> set[str]:
+        """Find the paths of the files in which values of one of the columns have no Bloom filter, by their footers.
+
+        columns: present names by id. A file has a column by its id, under the name of then; by name if it has no ids.
+        """
+        listed = _quote_all(file.path for file in files)
         query = (
-            f"SELECT file_name FROM parquet_metadata({_quote_all(file.path for file in files)}) "
-            f"WHERE path_in_schema IN {_as_tuple(_quote_all(columns))} AND bloom_filter_offset IS NULL "
-            "AND coalesce(stats_null_count, 0) < num_values GROUP BY file_name"
+            "WITH column_ AS (SELECT file_name, name, field_id, bool_or(field_id IS NOT NULL) OVER (PARTITION BY "
+            f"file_name) AS has_ids FROM parquet_schema({listed})), wanted AS (SELECT file_name, name FROM column_ "
+            f"WHERE CASE WHEN has_ids THEN field_id IN ({', '.join(map(str, columns))}) "
+            f"ELSE name IN {_as_tuple(_quote_all(columns.values()))} END) "
+            f"SELECT DISTINCT m.file_name FROM parquet_metadata({listed}) m JOIN wanted w "
+            "ON w.file_name = m.file_name AND w.name = m.path_in_schema WHERE m.bloom_filter_offset IS NULL "
+            "AND coalesce(m.stats_null_count, 0) < m.num_values"
         )
         paths = {_strip_scheme(file.path): file.path for file in files}
         return {paths[_strip_scheme(path)] for (path,) in self._ask(b"F", {"query": query, "parameters": {}})}

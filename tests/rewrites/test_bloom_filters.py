@@ -92,6 +92,17 @@ def test_files_that_have_filters_are_read_once_and_not_written(services: Service
     assert len(Client(fresh(services)).metadata()["snapshots"]) == snapshots
 
 
+def test_files_from_before_a_column_got_its_name_get_filters(services: Services, client: Client, duck: Duck) -> None:
+    set_policies(services, {AUTOMATIC: "bloom-filters"})
+    client.create(properties={f"{ASKED}number": "true"})
+    insert_file(duck, 0)
+    duck.execute("ALTER TABLE lake.ns.t RENAME COLUMN id TO number")
+    counts = work(services)
+    assert counts is not None
+    assert counts["rewritten files"] == 1
+    assert list_filtered(duck, "number") == [True]
+
+
 @pytest.mark.parametrize(
     ("column", "type_"),
     [
