@@ -92,6 +92,23 @@ def test_files_that_have_filters_are_read_once_and_not_written(services: Service
     assert len(Client(fresh(services)).metadata()["snapshots"]) == snapshots
 
 
+def test_files_get_filters_of_columns_that_the_last_task_was_not_asked_for(
+    services: Services, client: Client, duck: Duck
+) -> None:
+    set_policies(services, {AUTOMATIC: "bloom-filters"})
+    client.create(properties={f"{ASKED}name": "true"})
+    insert_file(duck, 0)
+    assert work(services) is not None
+    assert work(services) is None
+    client.commit(set_properties(**{f"{ASKED}id": " True "}))
+    counts = work(services)
+    assert counts is not None
+    assert counts["rewritten files"] == 1
+    assert list_filtered(duck) == [True]
+    client.commit(set_properties(**{f"{ASKED}name": "false"}))
+    assert work(services) is None, "the last task was for both"
+
+
 def test_files_from_before_a_column_got_its_name_get_filters(services: Services, client: Client, duck: Duck) -> None:
     set_policies(services, {AUTOMATIC: "bloom-filters"})
     client.create(properties={f"{ASKED}number": "true"})
