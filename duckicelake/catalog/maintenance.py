@@ -14,6 +14,7 @@ from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_s
 from duckicelake.iceberg.model import Long, SpecModel
 from duckicelake.lake.ducklake import maintenance
 from duckicelake.lake.ducklake.maintenance import InlinedRowStats, UpkeepStatistics
+from duckicelake.lake.ducklake.snapshots import read_clock
 from duckicelake.storage.policy import canonicalize, is_within
 from duckicelake.storage.protocol import StoredFile
 
@@ -91,6 +92,12 @@ def table_statistics(
     if table is not None and not answers:
         raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace or (), table)}")
     return ListPage(answers, listed.next_token)
+
+
+def read_now_ms(services: Services) -> int:
+    """Read Postgres's time: by a clock of this machine that is ahead, too much would be old enough to go."""
+    with services.database.statement(only_reads=True) as cursor:
+        return read_clock(cursor)
 
 
 def find_orphans(services: Services, namespace: Namespace, table: str, files: Sequence[FoundFile]) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.expiry import expire_snapshots
 from duckicelake.catalog.flush import flush_unless_busy
 from duckicelake.catalog.lake_files import list_lake_files
+from duckicelake.catalog.maintenance import read_now_ms
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.upkeep_tasks import TaskAction, TaskControl, UpkeepSource
 from duckicelake.errors import InvalidRequestError
 from duckicelake.features.registry import load_entry_point, load_hooks
-from duckicelake.lake.ducklake import snapshots
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.storage.policy import canonicalize
 
@@ -68,7 +68,7 @@ def flush(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOut
 def expire(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
     """Expire snapshots of before the policy's age, branches and tags by theirs; files go with DuckDB's cleanup."""
     control.check()
-    policy, now_ms = task.policy, _read_now_ms(services)
+    policy, now_ms = task.policy, read_now_ms(services)
     expired = expire_snapshots(
         services,
         task.namespace,
@@ -89,7 +89,7 @@ def remove_orphans(services: Services, task: UpkeepTask, control: TaskControl) -
     if reason is not None:
         raise InvalidRequestError(f"Nothing was deleted: {reason}{'' if standing.refusal else _ADOPT}")
     location = canonicalize(load_current_table(services, task.namespace, task.table).metadata.location)
-    before_ms = _read_now_ms(services) - task.policy.orphan_age
+    before_ms = read_now_ms(services) - task.policy.orphan_age
     found = []
     for file in list_lake_files(services, {location}):
         control.check()
@@ -102,9 +102,3 @@ def remove_orphans(services: Services, task: UpkeepTask, control: TaskControl) -
     gc.delete_orphans(services, orphans)
     counts |= {"deleted files": len(orphans), "deleted bytes": sum(file.size for file in orphans)}
     return TaskOutcome("done" if orphans else "unchanged", None, (), counts)
-
-
-def _read_now_ms(services: Services) -> int:
-    """Read Postgres's time: by a clock of this machine that is ahead, too much would be old enough to go."""
-    with services.database.statement(only_reads=True) as cursor:
-        return snapshots.read_clock(cursor)

@@ -9,8 +9,8 @@ def test_a_query_is_found_by_its_name_without_its_head():
 
 def test_an_unknown_query_is_refused_with_the_known_ones():
     known = (
-        "claim_snapshot, correct_snapshot, duckdb_seen, insert_changes, insert_snapshots, keep_lane, last_snapshot, "
-        "leave_lane, leave_queue, lock, queue, queue_alone, version"
+        "claim_snapshot, clock, correct_snapshot, duckdb_seen, insert_changes, insert_snapshots, keep_lane, "
+        "last_snapshot, leave_lane, leave_queue, lock, queue, queue_alone, version"
     )
     with pytest.raises(AttributeError, match=f"no query 'unlock', only {known}$"):
         _ = load_queries("lake", "snapshots").unlock

@@ -97,7 +97,7 @@ def test_a_view_is_created_refreshed_replaced_and_dropped(live: LiveLake, space:
     add_rows(live, space, tmp_path, 3)
     found = run(live, f"REFRESH MATERIALIZED VIEW {view}", f"FROM {view}")
     assert f"refreshed {view}: incremental" in found
-    assert '{"n": 3}' in found
+    assert '{"n":3}' in found
     assert f"refreshed {view}: whole" in run(live, f"REFRESH MATERIALIZED VIEW {view} WHOLE")
     with duckicelake.connect(live.served.uri) as lake:
         path = lake.client.iceberg("namespaces", space, "materialized-views", "v")
@@ -108,7 +108,7 @@ def test_a_view_is_created_refreshed_replaced_and_dropped(live: LiveLake, space:
         assert f"replaced {view}" in run(live, replaced)
         described = lake.client.get(path)
         assert (described["refresh-every"], described["refresh-on-change"]) == (3600, True)
-    assert '{"largest": 3}' in run(live, f"FROM {view}")
+    assert '{"largest":3}' in run(live, f"FROM {view}")
     assert [one["name"] for one in list_tables(live, space)] == [f"{space}.birds", view]
     assert f"dropped {view}" in run(live, f"DROP MATERIALIZED VIEW {view}")
     assert "nothing was done" in run(live, f"DROP MATERIALIZED VIEW IF EXISTS {view}")
@@ -141,7 +141,7 @@ def test_a_name_that_another_takes_in_the_middle_is_no_loss(
             run_view_statement(lake, statement)
         new, old = str(caught.value).split("rename table ")[1].split(". ")[0].split()
         assert old == view
-    assert '{"n": 7}' in run(live, f"FROM {new}")
+    assert '{"n":7}' in run(live, f"FROM {new}")
 
 
 def test_a_replacement_that_fails_leaves_the_old_view(live: LiveLake, space: str) -> None:
@@ -150,7 +150,7 @@ def test_a_replacement_that_fails_leaves_the_old_view(live: LiveLake, space: str
     run(live, f"CREATE OR REPLACE MATERIALIZED VIEW {view} AS SELECT gone FROM birds", code=2)
     assert "already exists" in run(live, f"CREATE MATERIALIZED VIEW {view} AS SELECT 1 AS n", code=6)
     assert "already exists" in run(live, f"CREATE OR REPLACE MATERIALIZED VIEW {space}.birds AS SELECT 1 AS n", code=6)
-    assert '{"n": 2}' in run(live, f"FROM {view}")
+    assert '{"n":2}' in run(live, f"FROM {view}")
     assert [one["name"] for one in list_tables(live, space)] == [f"{space}.birds", view]
 
 

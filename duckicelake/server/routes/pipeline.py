@@ -12,7 +12,6 @@ from duckicelake.catalog.commit.rules import RunResult
 from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
 from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
 from duckicelake.iceberg.model import SpecModel
-from duckicelake.lake.ducklake.snapshots import read_clock
 from duckicelake.maintenance.plan import parse_state, plan_jobs
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRoute
@@ -176,9 +175,7 @@ def plan_maintenance(
 ) -> PlanAnswer:
     """Plan what `duckicelake pipeline maintain` would do now to tables that the caller may read, and why."""
     found = maintenance.table_statistics(services, page, namespace, table)
-    with services.database.statement(only_reads=True) as cursor:
-        now_ms = read_clock(cursor)
-    plan = plan_jobs([parse_state(state.to_json()) for state in found.items], now_ms)
+    plan = plan_jobs([parse_state(state.to_json()) for state in found.items], maintenance.read_now_ms(services))
     jobs = tuple(
         PlannedJobAnswer(
             namespace=job.namespace,

@@ -446,7 +446,7 @@ def test_queries_through_a_definer_view_get_keys_of_its_tables_for_themselves_al
         headers = bearing(s3.tokens["ann"])
         for body in ({}, {"at": "main"}):
             answer = s3.workers[0].post("/sql/v1/query", json={"sql": "SELECT id FROM ns.d", **body}, headers=headers)
-            assert (answer.status_code, answer.text) == (200, '{"id": 7}\n'), (body, answer.text)
+            assert (answer.status_code, answer.text) == (200, '{"id":7}\n'), (body, answer.text)
         for sql in ("FROM ns.t", f"FROM '{file}'", "SELECT d.id FROM ns.d JOIN ns.t USING (id)"):
             assert s3.workers[0].post("/sql/v1/query", json={"sql": sql}, headers=headers).status_code in {400, 403}
     finally:

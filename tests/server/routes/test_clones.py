@@ -60,7 +60,7 @@ def test_clone_and_expire(client: Client, serve: Serve) -> None:
     (report,) = http.get("/pipeline/v1/tables", params={"namespace": "ns", "table": "t"}).json()["tables"]
     assert report["policies"]["gc.enabled"] == "shared"
     expired = http.post(f"{TABLE}/expire", json={"older-than-ms": 1 << 60}).json()
-    assert expired == {"snapshots": 1, "left": 1, "keeps-files": False}
+    assert expired == {"snapshots": 1, "left": 1, "refs": [], "keeps-files": False}
     refused = http.post(
         TABLE, json={"requirements": [], "updates": [{"action": "remove-properties", "removals": ["gc.enabled"]}]}
     )
