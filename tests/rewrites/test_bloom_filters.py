@@ -1,5 +1,6 @@
 """Files that are there get the Bloom filters that a table asks for, once, and no other file is written for them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,7 @@ def test_failed_read_of_footers_reads_no_values(services: Services, client: Clie
         assert process.find_read_error(table, files) is not None
         assert explain_footer_failure(services, process, files, error) is error
         path.write_bytes(data[:-8] + bytes(8))
+        os.utime(path, (1, 1))  # DuckDB keeps what it read of a file that is as old as before
         found = explain_footer_failure(services, process, files, error)
     assert isinstance(found, DamagedTableError)
     assert path.name in str(found)
