@@ -70,8 +70,9 @@ class LocalStore:
             length = os.fstat(file.fileno()).st_size
             present = _read_length(target)
             if present is None:
-                with _create_temporary(target.parent, file, synced=True) as temporary:
-                    _link(temporary, target)
+                if not _adopt(path, file, target):
+                    with _create_temporary(target.parent, file, synced=True) as temporary:
+                        _link(temporary, target)
                 present = target.stat().st_size  # possibly a concurrent writer's
             _sync(target.parent)
         check_same_length(location, present, length)
@@ -271,6 +272,20 @@ def _link(temporary: str, path: Path) -> None:
             Path(temporary).rename(path)
             return
     os.unlink(temporary)  # noqa: PTH108 - making a Path costs as much
+
+
+def _adopt(path: Path, file: BinaryIO, target: Path) -> bool:
+    """Give a file another name, which is cheaper than a copy; return False where the two can't be of one file."""
+    os.fchmod(file.fileno(), 0o644)
+    os.fsync(file.fileno())
+    _make_folder(target.parent)
+    try:
+        target.hardlink_to(path)
+    except FileExistsError:
+        return True
+    except OSError:  # another file system, or one without hard links; a copy says what else may be wrong
+        return False
+    return True
 
 
 def _make_folder(folder: Path, mode: int = 0o777) -> None:

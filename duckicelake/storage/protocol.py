@@ -44,7 +44,10 @@ class ObjectStore(Protocol):
         """
 
     def upload(self, location: str, path: Path) -> None:
-        """Write the content of a local file as `write` does, without holding it in memory."""
+        """Write the content of a local file as `write` does, without holding it in memory.
+
+        The file must not be written again: it may be the store's own, by another name.
+        """
 
     def write_all(self, files: Sequence[NewObject]) -> None:
         """Write files as `write` does, in parallel; after an error some may be written."""

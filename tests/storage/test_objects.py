@@ -151,11 +151,13 @@ def test_upload_of_a_local_file_is_a_write_of_what_it_has(store: ObjectStore, ro
         (tmp_path / "made").write_bytes(content)
         store.upload(f"{root}/new/{name}", tmp_path / "made")
         assert store.read(f"{root}/new/{name}") == content
-    (tmp_path / "made").write_bytes(b"other")
-    store.upload(f"{root}/new/a", tmp_path / "made")
+        (tmp_path / "made").unlink()
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"other")
+    store.upload(f"{root}/new/a", tmp_path / "a")
     assert store.read(f"{root}/new/a") == b"first"
     with pytest.raises(AlreadyExistsError, match=r"0 bytes .* 5"):
-        store.upload(f"{root}/new/b", tmp_path / "made")
+        store.upload(f"{root}/new/b", tmp_path / "b")
     assert {file.location.rpartition("/")[2] for file in store.files_below(f"{root}/new")} == {"a", "b", "c"}
 
 
@@ -249,13 +251,31 @@ def test_derived_file_is_written_over_one_of_another_length_alone(store: ObjectS
     assert store.read(f"{root}/new/y") == b"1"
 
 
-def test_local_write_without_hard_links_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(1, "no hard links here")
+def _refuse_links(*_: object) -> None:
+    raise PermissionError(1, "no hard links here")
 
-    monkeypatch.setattr(os, "link", refuse)
+
+def test_local_write_without_hard_links_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", _refuse_links)
     LocalStore(tmp_path).write(f"{tmp_path}/x", b"1")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x", b"1")]
+
+
+def test_local_upload_links_a_file_and_copies_what_it_can_not_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, made, inodes = LocalStore(tmp_path), tmp_path / "made", []
+    for folder in ("linked", "copied"):
+        made.write_bytes(b"rows")
+        made.chmod(0o600)
+        inodes.append(made.stat().st_ino)
+        store.upload(f"{tmp_path}/{folder}/x", made)
+        made.unlink()
+        monkeypatch.setattr(os, "link", _refuse_links)
+    linked, copied = tmp_path / "linked" / "x", tmp_path / "copied" / "x"
+    assert (linked.stat().st_ino == inodes[0], copied.stat().st_ino == inodes[1]) == (True, False)
+    assert {(path.read_bytes(), path.stat().st_mode & 0o777) for path in (linked, copied)} == {(b"rows", 0o644)}
+    assert {path.name for path in tmp_path.iterdir()} == {"linked", "copied"}
 
 
 def test_folder_is_not_a_file(tmp_path: Path) -> None:
