@@ -334,9 +334,9 @@ UPKEEP: Final = UpkeepSource(
         "compact": f"{__name__}:compact",
         "sort": f"{__name__}:sort",
         "statistics": "duckicelake.rewrites.statistics:compute_statistics",
-        "rewrite-deletes": "duckicelake.rewrites.delete_files:rewrite_deletes",
+        "rewrite-deletes": "duckicelake.rewrites.metadata_files:rewrite_deletes",
         "bloom-filters": "duckicelake.rewrites.bloom_filters:build_filters",
-        "pack-manifests": "duckicelake.rewrites.manifests:pack_manifests",
+        "pack-manifests": "duckicelake.rewrites.metadata_files:pack_manifests",
     }
 )
 """The kinds of tasks that workers of upkeep can do by this module."""

@@ -2,7 +2,7 @@
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.lake.ducklake.snapshots import read_clock
-from duckicelake.rewrites.delete_files import rewrite_deletes
+from duckicelake.rewrites.metadata_files import rewrite_deletes
 from duckicelake.upkeep.planner import find_due
 from tests.rewrites.test_histories import Control, Duck, assert_sound, control, duck, task
 from tests.support.client import (

@@ -21,8 +21,7 @@ from duckicelake.changelog.doctor import diagnose
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import UpkeepTask
 from duckicelake.rewrites.actions import compact
-from duckicelake.rewrites.delete_files import rewrite_deletes
-from duckicelake.rewrites.manifests import pack_manifests
+from duckicelake.rewrites.metadata_files import pack_manifests, rewrite_deletes
 from duckicelake.rewrites.statistics import compute_statistics
 from tests.conftest import Attach
 from tests.support.client import (

@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
-from duckicelake.bridge.manifest_lists import ListedManifest, ManifestPacking, parse_packing
-from duckicelake.bridge.small_manifests import find_small_manifests, pack_files
+from duckicelake.bridge.manifest_lists import (
+    ListedManifest,
+    ManifestPacking,
+    find_small_manifests,
+    pack_files,
+    parse_packing,
+)
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.maintenance import table_statistics
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.rewrites.manifests import pack_manifests
+from duckicelake.rewrites.metadata_files import pack_manifests
 from tests.bridge.test_manifest_lists import new_file
 from tests.rewrites.test_histories import Control, Duck, assert_sound, control, duck, history, task
 from tests.support.client import Client, Draft, assert_whole, duckdb_rows, live, pyiceberg_rows, set_properties

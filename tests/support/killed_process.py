@@ -44,7 +44,7 @@ from duckicelake.materialized_views.view_rows import MaterializedQuery, Schedule
 from duckicelake.materialized_views.views import NewView, create_view
 from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.actions import compact
-from duckicelake.rewrites.delete_files import rewrite_deletes
+from duckicelake.rewrites.metadata_files import rewrite_deletes
 from duckicelake.rewrites.statistics import compute_statistics
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store

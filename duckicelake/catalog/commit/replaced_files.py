@@ -8,8 +8,7 @@ from typing import Any
 from duckicelake.bridge.commit.uploads import ManifestLayout
 from duckicelake.bridge.data_files import serialize_metrics
 from duckicelake.bridge.main_diff import collect_deleted_positions
-from duckicelake.bridge.manifest_lists import parse_packing
-from duckicelake.bridge.small_manifests import find_small_manifests, pack_files
+from duckicelake.bridge.manifest_lists import find_small_manifests, pack_files, parse_packing
 from duckicelake.catalog.commit.deletes import ListedFiles, Targets, build_deleting_list
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.services import Services

@@ -191,7 +191,7 @@ retained AS (
         WHERE e.key <> 'main' OR e.value ? 'max-snapshot-age-ms') r
     GROUP BY r.table_id
 ),
--- the small manifests of a content and spec count if fewer can be made of them, as `bridge/small_manifests.py` does. How
+-- the small manifests of a content and spec count if fewer can be made of them, as `bridge/manifest_lists.py` does. How
 -- long they are is looked up only where the table says how long they may be
 listed AS (
     SELECT k.table_id, l.*
