@@ -1,6 +1,7 @@
 """Servers that outlive whoever started them. They are known by pid and birth, so nothing else is ever stopped."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,6 +16,8 @@ START_SECONDS = 60
 STOP_SECONDS = 30
 IN_BACKGROUND = '"$@" >>"$SERVER_LOG" 2>&1 & echo $!'
 """The shell ends at once, so the server is no one's child: no parent waits for it, and Ctrl-C doesn't reach it."""
+_OWN_PORTS = 20_000, 32_768
+"""Below those that systems give to connections and to servers that ask for any."""
 
 
 class BackendError(Exception):
@@ -91,9 +94,10 @@ def _birth_by_ps(pid: int) -> str | None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Find a port that no program uses, and that the system gives to no other one until a server takes it."""
+    while not is_free(port := random.randrange(*_OWN_PORTS)):
+        pass
+    return port
 
 
 def is_free(port: int) -> bool:

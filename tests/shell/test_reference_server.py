@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 
 from duckicelake.client.lake import connect
 from duckicelake.errors import CatalogUnreachableError
+from scripts.backends_job.processes import free_port
 from scripts.rck_job.kit import kit_folder
 from scripts.terminal import SECONDS
 from tests.shell.conftest import open_terminal, run_shell
@@ -26,9 +26,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     program, folder = kit_folder() / "start-reference.sh", tmp_path_factory.mktemp("reference")
     if not program.is_file():
         pytest.skip("the compatibility kit is not on this machine: RCK_KIT names its folder")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     settings = {"REFERENCE_DIR": str(folder), "REFERENCE_HEAP": "256m", "JAVA_HOME": ""}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(

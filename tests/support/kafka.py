@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from scripts.backends_job.processes import free_port
 from scripts.engines_job.packages import kafka_jars
 from tests.support.waits import wait_until
 
@@ -38,7 +39,7 @@ _NO_LEADER = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNK
 @contextmanager
 def run_kafka(folder: Path) -> Iterator[str]:
     """Run a broker in the block, and yield its host and port."""
-    broker, controller = _find_ports(2)
+    broker, controller = free_port(), free_port()
     settings = folder / "server.properties"
     settings.write_text(SETTINGS.format(broker=broker, controller=controller, folder=folder))
     java = [str(shutil.which("java")), "-Xmx256m", "-cp", f"{kafka_jars()}/*"]
@@ -117,15 +118,6 @@ def _find_end(consumer: Any, partition: Any) -> int:
             if error.args[0].name() not in _NO_LEADER or time.monotonic() > ends:
                 raise
         time.sleep(0.1)
-
-
-def _find_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def _answers(port: int) -> bool:

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from scripts.backends_job.processes import free_port
 from scripts.engines_job.packages import keycloak_home
 from tests.support.waits import wait_until
 
@@ -32,8 +32,7 @@ def run_keycloak(folder: Path, redirect: str) -> Iterator[str]:
     imported = home / "data" / "import"
     imported.mkdir(parents=True)
     (imported / "realm.json").write_text(json.dumps(build_realm(redirect)))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     settings = [f"--http-port={port}", "--http-host=127.0.0.1", "--import-realm", "--log-level=warn"]
     command = ["sh", str(home / "bin" / "kc.sh"), "start-dev", *settings]
     inherited = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}

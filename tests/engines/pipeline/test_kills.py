@@ -5,7 +5,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -18,6 +17,7 @@ import pytest
 
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
+from scripts.backends_job.processes import free_port
 from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import PROGRAM, RunningLake, info, own_environment, stop, wait_until_ready
 
@@ -31,9 +31,7 @@ class Catalog:
     """A server that can be killed and started again under the same address, and the drivers that write to it."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self._folder, self._environment = folder, own_environment({})
         self._starts = 0

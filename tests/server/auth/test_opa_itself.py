@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -21,6 +20,7 @@ from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.auth.opa import OpaDecisions, OpaOptions
+from scripts.backends_job.processes import free_port
 from tests.conftest import new_lake, services_of
 from tests.support.client import SCHEMA
 from tests.support.documents import PAGES
@@ -38,8 +38,7 @@ def running_opa(folder: Path) -> Iterator[str]:
     assert OPA is not None
     assert POLICY is not None
     (folder / "policy.rego").write_text(POLICY[1])
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [OPA, "run", "--server", "--addr", f"127.0.0.1:{port}", "--disable-telemetry", "policy.rego"]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, env={"PATH": os.environ["PATH"]}) as process:
         try:
