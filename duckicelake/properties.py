@@ -99,8 +99,14 @@ _KNOWN: Final = frozenset({*_FORMS, DUCKLAKE_ID})
 
 _POLICY_PATTERN: Final = re.compile(r"maintenance\.[a-z.-]+")
 _OTHER_POLICIES: Final = (MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, TARGET_FILE_BYTES)
-EXPECTED_POLICIES: Final = f"maintenance.…, {', '.join(_OTHER_POLICIES[:-1])} or {_OTHER_POLICIES[-1]}"
-"""What `is_policy` takes, in words."""
+_MAINTENANCE_POLICIES: Final = (
+    "automatic", "bloom-filters.min-share", "compaction.delete-ratio", "compaction.enabled", "compaction.min-files",
+    "delete-files.min-excess", "enabled", "expire.enabled", "flush.max-age", "flush.min-rows", "manifests.min-small",
+    "orphans.enabled", "orphans.every", "orphans.older-than", "quiet-hours", "sort.min-share", "sort.order",
+    "statistics.enabled", "statistics.every",
+)  # fmt: skip
+POLICY_NAMES: Final = (*(f"maintenance.{name}" for name in _MAINTENANCE_POLICIES), *_OTHER_POLICIES)
+"""The policies that this version knows; a newer one may have put others into the database."""
 _BOOLEAN: Final = (r"(?i:true|false)", "true or false")
 _COUNT: Final = r"[1-9]\d{0,17}"
 _PERIOD: Final = (
@@ -144,6 +150,13 @@ _UNSAFE_OPTION: Final = "parquet_row_group_size_bytes"
 def is_policy(name: str) -> bool:
     """Return whether a property is a policy of maintenance, which a server or a warehouse may have for its tables."""
     return name in _OTHER_POLICIES or _POLICY_PATTERN.fullmatch(name) is not None
+
+
+def suggest_policy(wrong: str) -> str:
+    """Say which policy is meant by a name that is none: the nearest, or what policies there are."""
+    near = get_close_matches(wrong.lower().replace("_", "-"), POLICY_NAMES, n=1)
+    expected = f"expected maintenance.…, {', '.join(_OTHER_POLICIES[:-1])} or {_OTHER_POLICIES[-1]}"
+    return f"did you mean {near[0]}?" if near else expected
 
 
 def is_like_policy(name: str) -> bool:

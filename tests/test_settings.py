@@ -13,6 +13,7 @@ from duckicelake.settings.sources import (
     read_settings,
     save_sources,
 )
+from tests.support.commands import run_here
 
 
 @pytest.fixture(autouse=True)
@@ -281,6 +282,21 @@ def test_policies_of_all_tables_are_properties_with_values(tmp_path: Path, monke
     monkeypatch.setenv("DUCKICELAKE_MAINTENANCE", "flush=10")
     with pytest.raises(InvalidSettingsError, match="Invalid policy 'flush=10': expected <property>=<value>"):
         read_settings(folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("maintenance.flush.Min_Rows", "maintenance.flush.min-rows"),
+        ("maintenance.flush.min-row", "maintenance.flush.min-rows"),
+        ("history.expire.max-snapshot-age", "history.expire.max-snapshot-age-ms"),
+        ("history.expire.Min_Snapshots_To_Keep", "history.expire.min-snapshots-to-keep"),
+    ],
+)
+def test_server_does_not_start_with_a_misspelt_policy(wrong: str, meant: str, tmp_path: Path) -> None:
+    ended = run_here("serve", "--lake", str(tmp_path), DUCKICELAKE_MAINTENANCE=f"{wrong}=9")
+    assert ended.returncode == 2, ended
+    assert f"there is no property {wrong}; did you mean {meant}?" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from duckicelake.lake.side_tables import grants
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.grants import DEFINER_KEYS, FIRST_WAREHOUSE_ID
 from duckicelake.lake.side_tables.warehouses import ALLOWED_LOCATIONS, split_locations
-from duckicelake.properties import is_policy
+from duckicelake.properties import is_like_policy, is_policy, suggest_policy
 
 MAX_REQUESTS: Final = "max-requests"
 REQUESTS_PER_SECOND: Final = "requests-per-second"
@@ -118,6 +118,8 @@ def check_options(changes: OptionChanges, check_policies: CheckPolicies, *, is_f
     """Raise InvalidRequestError for an option or a value that there isn't."""
     policies = {}
     for name, value in changes.items():
+        if is_like_policy(name) and not is_policy(name):
+            raise InvalidRequestError(f"There is no option {name!r} of a warehouse: {suggest_policy(name)}")
         if name not in _FORMS and not is_policy(name):
             raise InvalidRequestError(
                 f"There is no option {name!r} of a warehouse: expected one of {', '.join(_FORMS)}, or a policy such as "

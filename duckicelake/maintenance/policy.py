@@ -1,8 +1,7 @@
 """PURE. Parse the maintenance policy of a table from its properties."""
 
-import difflib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -17,10 +16,12 @@ from duckicelake.properties import (
     MAX_REF_AGE_MS,
     MAX_SNAPSHOT_AGE_MS,
     MIN_SNAPSHOTS_TO_KEEP,
+    POLICY_NAMES,
     TARGET_FILE_BYTES,
     is_like_policy,
     is_policy,
     parse_ref_age,
+    suggest_policy,
 )
 
 T = TypeVar("T")
@@ -45,7 +46,6 @@ _INTERVAL_UNITS_MS: Final = {
     **_NAMED_UNITS_MS,
     **{name[0]: unit for name, unit in _NAMED_UNITS_MS.items()},
 }
-_HISTORY_PROPERTIES: Final = (MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP)
 _EXPIRY_OPTION: Final = "expire_older_than"
 _EXPIRY_PROPERTIES: Final = (MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, _EXPIRY_OPTION)
 """Each asks for expiry."""
@@ -148,10 +148,9 @@ def parse_policy(properties: Mapping[str, str]) -> MaintenancePolicy:
 @lru_cache
 def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
     """Parse a policy, once for each text: tables by the thousand have few policies."""
-    properties, known = dict(items), set[str]()
+    properties = dict(items)
 
     def value(name: str, read: Callable[[str], T], default: T, should_be: str) -> T:
-        known.add(name)
         text = properties.get(name)
         if text is None:
             return default
@@ -213,8 +212,8 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
     )
     number(TARGET_FILE_BYTES, 1)  # SQL has read it already, and takes the default for what is none
     for name in sorted(properties):
-        if name.startswith("maintenance.") and name not in known:
-            raise BadInputError(f"there is no property {name}{_find_nearest(name, known)}")
+        if name.startswith("maintenance.") and name not in POLICY_NAMES:
+            raise BadInputError(f"there is no property {name}; {suggest_policy(name)}")
     return policy
 
 
@@ -258,18 +257,13 @@ def _parse_kinds(text: str) -> frozenset[str]:
     return kinds
 
 
-def _find_nearest(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 def check_overrides(overrides: Mapping[str, str]) -> None:
     """Raise BadInputError for what can't be said for one run: the target size decides what the catalog counts."""
     for name in overrides:
         if not is_like_policy(name) or name == TARGET_FILE_BYTES:
             raise BadInputError(f"{name} can't be given for one run: set the table's property")
         if name.startswith("history.expire.") and not is_policy(name):
-            raise BadInputError(f"there is no property {name}{_find_nearest(name, _HISTORY_PROPERTIES)}")
+            raise BadInputError(f"there is no property {name}; {suggest_policy(name)}")
     parse_policy(overrides)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, SecretStr
 from pydantic_settings import NoDecode
 
-from duckicelake.properties import is_policy
+from duckicelake.properties import POLICY_NAMES, is_like_policy, suggest_policy
 
 PREFIX = "DUCKICELAKE_"
 """Begins the environment variables."""
@@ -68,7 +68,10 @@ def check_address(text: str) -> None:
 def check_policy(text: str) -> None:
     """Raise ValueError unless a text is a policy of maintenance and its value."""
     name, _, policy = text.partition("=")
-    if not (policy and is_policy(name)):
+    if is_like_policy(name) and name not in POLICY_NAMES:
+        message = f"Invalid policy {text!r}: there is no property {name}; {suggest_policy(name)}"
+        raise ValueError(message)
+    if not (policy and name in POLICY_NAMES):
         message = f"Invalid policy {text!r}: expected <property>=<value>, such as maintenance.flush.min-rows=100"
         raise ValueError(message)
 

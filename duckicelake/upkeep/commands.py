@@ -204,12 +204,12 @@ def _change_policies(
 def _check_names(updates: Iterable[str], removals: Iterable[str]) -> None:
     """Raise BadInputError for what is no policy; a misspelt one of another client may be removed."""
     from duckicelake.errors import BadInputError
-    from duckicelake.properties import EXPECTED_POLICIES, is_like_policy, is_policy
+    from duckicelake.properties import is_like_policy, is_policy, suggest_policy
 
     wrong = [name for name in updates if not is_policy(name)]
     wrong += [name for name in removals if not is_like_policy(name)]
     if wrong:
-        raise BadInputError(f"{wrong[0]!r} is no policy: expected {EXPECTED_POLICIES}")
+        raise BadInputError(f"{wrong[0]!r} is no policy: {suggest_policy(wrong[0])}")
 
 
 def _build_policies_path(lake: Lake, query: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_sche
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.postgres.queries import load_queries
-from duckicelake.properties import EXPECTED_POLICIES, GC_ENABLED, is_like_policy, is_policy
+from duckicelake.properties import GC_ENABLED, is_like_policy, is_policy, suggest_policy
 from duckicelake.upkeep import queue
 
 _SQL = load_queries("upkeep", "policies")
@@ -68,7 +68,7 @@ def set_lake_policies(services: Services, policies: Mapping[str, str]) -> dict[s
     """Replace the policies of the whole lake. Raises InvalidRequestError for those that can't be."""
     wrong = next((name for name in policies if not is_policy(name)), None)
     if wrong is not None:
-        raise InvalidRequestError(f"{wrong!r} is no policy of a lake: expected {EXPECTED_POLICIES}")
+        raise InvalidRequestError(f"{wrong!r} is no policy of a lake: {suggest_policy(wrong)}")
     try:
         parse_policy(policies)
     except BadInputError as error:

@@ -7,6 +7,7 @@ import pytest
 from duckicelake.errors import BadInputError
 from duckicelake.maintenance.plan import MaintenanceState, format_size, parse_state, plan_jobs
 from duckicelake.maintenance.policy import AUTOMATIC, DAY_MS, HOUR_MS, JOB_KINDS, check_overrides, parse_policy
+from duckicelake.properties import POLICY_NAMES
 
 NOW = 1_800_000_000_000
 FRESH = MaintenanceState(
@@ -270,6 +271,12 @@ def test_policy_that_there_is_not_is_a_problem_and_no_silence() -> None:
         check_overrides({"history.expire.max-snapshot-age": "1"})
     with pytest.raises(BadInputError, match="target-file-size-bytes can't be given for one run"):
         check_overrides({"write.target-file-size-bytes": "1"})
+
+
+@pytest.mark.parametrize("name", POLICY_NAMES)
+def test_every_policy_is_read(name: str) -> None:
+    with pytest.raises(BadInputError, match=f"the property {name} is "):
+        parse_policy({name: "?,"})
 
 
 def test_state_is_what_the_catalog_shows() -> None:

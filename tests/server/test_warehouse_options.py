@@ -74,6 +74,7 @@ def test_bad_option_changes_nothing(site: Site, subtests: pytest.Subtests) -> No
     for which, options, status, message in [
         ("north", {"max-table": "1"}, 400, "There is no option 'max-table' of a warehouse: expected one of max-tables"),
         ("north", {"grants": "on"}, 400, "There is no option 'grants'"),
+        ("north", {"maintenance.flush.Min_Rows": "1"}, 400, "did you mean maintenance.flush.min-rows?"),
         ("north", {"max-tables": "-1"}, 400, "Invalid max-tables '-1': expected a whole number"),
         ("north", {"max-tables": "9" * 19}, 400, "expected a whole number"),
         ("north", {"max-tables": 5}, 400, "options.max-tables"),

@@ -125,6 +125,13 @@ def test_part_of_a_table_is_compacted_and_no_plan_makes_it_the_whole(
         ("GET", "/pipeline/v1/upkeep?table=t", None, 400, "give that, too"),
         ("PUT", "/pipeline/v1/policies", {"policies": {AUTOMATIC: "nope"}}, 400, "should be none, or kinds of flush"),
         ("PUT", "/pipeline/v1/policies", {"policies": {"owner": "me"}}, 400, "'owner' is no policy of a lake"),
+        (
+            "PUT",
+            "/pipeline/v1/policies",
+            {"policies": {"maintenance.flush.Min_Rows": "5"}},
+            400,
+            "did you mean maintenance.flush.min-rows?",
+        ),
         ("PUT", "/pipeline/v1/policies", {"policies": {"maintenance.quiet-hours": "9-5"}}, 400, "hours as 22:00-06:00"),
     ],
 )
@@ -171,7 +178,8 @@ def test_command_sets_policies_of_a_table_a_namespace_and_the_lake(client: Clien
     wrong_values = {
         "owner=me": "'owner' is no policy",
         f"{few}=many": "should be a number from 1 on",
-        "history.expire.max-snapshot-age=9": "'history.expire.max-snapshot-age' is no policy",
+        "history.expire.max-snapshot-age=9": "'history.expire.max-snapshot-age' is no policy: did you mean history",
+        "maintenance.flush.Min_Rows=9": "is no policy: did you mean maintenance.flush.min-rows?",
     }
     for wrong, says in wrong_values.items():
         for place in ((), ("ns",), ("ns.t",)):
