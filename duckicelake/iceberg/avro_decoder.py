@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 from duckicelake.iceberg.avro import MAGIC, SYNC_BYTES, unpack_block
 from duckicelake.iceberg.model import Json
 from duckicelake.iceberg.values import MAX_DECIMAL_BYTES, from_unscaled
@@ -180,7 +180,7 @@ def compile_reader(schema: Json, named: dict[str, AvroReader] | None = None, dep
 def _decode_block(records: AvroReader, count: int, data: bytes) -> Iterator[Any]:
     """Decode a block of `count` records, which must fill all of its bytes. InvalidRequestError: they don't."""
     if records.is_empty or not 0 <= count <= len(data):
-        raise InvalidRequestError(f"a block of {len(data)} bytes declares {count} records")
+        raise InvalidRequestError(f"a block of {len(data)} bytes declares {format_count(count, 'record')}")
     at = 0
     try:
         for _ in range(count):

@@ -10,7 +10,7 @@ import orjson
 from pydantic import Field
 from pyroaring import BitMap64
 
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 from duckicelake.iceberg.model import Int, Long, SpecModel, parse
 
 DELETION_VECTOR_VERSION: Final = 3
@@ -182,6 +182,6 @@ def read_deletion_vector(data: bytes, path: str, offset: int, length: int) -> fr
     if blob.properties.get(CARDINALITY) != str(len(positions)):
         stated = blob.properties.get(CARDINALITY)
         raise InvalidRequestError(
-            f"the vector at {offset} has {len(positions)} positions, but its footer says {stated}"
+            f"the vector at {offset} has {format_count(len(positions), 'position')}, but its footer says {stated}"
         )
     return positions

@@ -9,7 +9,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 from duckicelake.iceberg.calendar import (
     DAY_SECONDS,
     format_date,
@@ -240,7 +240,9 @@ def _timestamp_to_json(kind: PrimitiveType, value: int) -> Json:
 def _map_from_json(kind: MapType, value: dict[str, Json]) -> tuple[tuple[Any, Any], ...]:
     keys, elements = (_require_json(list, kind, value.get(part)) for part in ("keys", "values"))
     if len(keys) != len(elements):
-        raise InvalidRequestError(f"a map of {len(keys)} keys has {len(elements)} values")
+        raise InvalidRequestError(
+            f"a map of {format_count(len(keys), 'key')} has {format_count(len(elements), 'value')}"
+        )
     return tuple(
         (from_json(kind.key, key), from_json(kind.value, element)) for key, element in zip(keys, elements, strict=True)
     )

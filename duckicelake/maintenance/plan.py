@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from duckicelake.errors import BadInputError, MissingTableError
+from duckicelake.errors import BadInputError, MissingTableError, format_count
 from duckicelake.maintenance.layout import RowOrder, RowSortKey, parse_order, parse_sort_keys
 from duckicelake.maintenance.policy import DAY_MS, HOUR_MS, JOB_KINDS, MaintenancePolicy, parse_policy
 from duckicelake.maintenance.task import TaskEstimate, UpkeepTask, estimate_rewrite
@@ -160,9 +160,9 @@ def _find_mergeable(table: MaintenanceState, policy: MaintenancePolicy) -> dict[
 def _explain_flush(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
     rows = table.inlined_rows
     if rows and rows >= policy.flush_rows:
-        return f"{_format_count(rows, 'row')} in Postgres, from {policy.flush_rows:,} on they go to a file"
+        return f"{format_count(rows, 'row')} in Postgres, from {policy.flush_rows:,} on they go to a file"
     if rows and now_ms - (table.inlined_oldest_ms or 0) >= policy.flush_age:
-        return f"{_format_count(rows, 'row')} in Postgres, the oldest for longer than {_format_age(policy.flush_age)}"
+        return f"{format_count(rows, 'row')} in Postgres, the oldest for longer than {_format_age(policy.flush_age)}"
     return None
 
 
@@ -184,12 +184,12 @@ def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, _: i
     reasons = []
     if merged:
         files = sum(files * parts for files, parts in merged.items())
-        where = _format_count(sum(merged.values()), "partition")
+        where = format_count(sum(merged.values()), "partition")
         reasons.append(
             f"{files:,} files in {where} are under 3/4 of the target size of {format_size(table.target_size)}"
         )
     if thinned:
-        reasons.append(f"{_format_count(thinned, 'file')} lost {policy.delete_ratio:.0%} of the rows or more")
+        reasons.append(f"{format_count(thinned, 'file')} lost {policy.delete_ratio:.0%} of the rows or more")
     return "; ".join(reasons) or None
 
 
@@ -211,14 +211,14 @@ def _explain_delete_rewrite(table: MaintenanceState, policy: MaintenancePolicy, 
     excess = table.delete_files - table.files_with_deletes
     if (table.format_version or 0) < _DELETES_VERSION or excess < policy.excess_deletes:
         return None
-    delete_files = _format_count(table.delete_files, "delete file")
-    return f"{delete_files} for {_format_count(table.files_with_deletes, 'data file')} with deletes"
+    delete_files = format_count(table.delete_files, "delete file")
+    return f"{delete_files} for {format_count(table.files_with_deletes, 'data file')} with deletes"
 
 
 def _explain_manifest_packing(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:
     if table.small_manifests < policy.small_manifests:
         return None
-    small, manifests = table.small_manifests, _format_count(table.manifests, "manifest")
+    small, manifests = table.small_manifests, format_count(table.manifests, "manifest")
     return f"{small:,} of {manifests} have fewer than 1,000 files, and no client laid them out"
 
 
@@ -244,7 +244,7 @@ def _explain_expiry(table: MaintenanceState, policy: MaintenancePolicy, now_ms: 
     if now_ms - table.oldest_ms < limit:
         return None
     age = _format_age(limit)
-    return f"some of {_format_count(table.snapshots, 'snapshot')} are older than {age}, which is how long they are kept"
+    return f"some of {format_count(table.snapshots, 'snapshot')} are older than {age}, which is how long they are kept"
 
 
 def _explain_orphan_removal(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
@@ -269,10 +269,6 @@ _REASONS: Final[dict[str, Callable[[MaintenanceState, MaintenancePolicy, int], s
     "expire": _explain_expiry,
     "remove-orphans": _explain_orphan_removal,
 }
-
-
-def _format_count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def format_size(size: int) -> str:

@@ -1,5 +1,6 @@
 """PURE. One task of a table's upkeep: what it does, why, what it costs and gains, and what came of it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -15,6 +16,7 @@ DUCKLAKE_SNAPSHOT: Final = "ducklake-snapshot"
 """Among the counts of a sort: DuckLake's snapshot that it read. Later files are unsorted, but for those that the job's
 own snapshots added.
 """
+_PLURAL_PATTERN: Final = re.compile(r"branches and tags|\w\ws\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +103,20 @@ class TaskOutcome:
     message: str | None = None
     snapshot_ids: tuple[int, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
+
+
+def format_counts(counts: Mapping[str, Any]) -> str:
+    """Format what was counted, as `6 rewritten files, 1 row in Postgres`; without zeros and DuckLake's snapshot.
+
+    Clients may have noted texts among the counts of their jobs.
+    """
+    return ", ".join(
+        f"{format(count, ',') if isinstance(count, int) else count} "
+        f"{name if count != 1 else _PLURAL_PATTERN.sub(_make_singular, name, count=1)}"
+        for name, count in counts.items()
+        if count and name != DUCKLAKE_SNAPSHOT
+    )
+
+
+def _make_singular(plural: re.Match[str]) -> str:
+    return "branch or tag" if " " in plural[0] else plural[0][:-1]

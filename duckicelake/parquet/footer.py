@@ -9,7 +9,7 @@ from typing import Final
 
 import duckdb
 
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 
 MAX_FOOTER_BYTES: Final = 64 << 20
 MAX_SCHEMA_DEPTH: Final = 256
@@ -85,7 +85,9 @@ def _check_elements(footer: bytes, at: int) -> None:
     """Walk the elements of the schema. `left`: for each open group, the children still to come."""
     count, kind, at = _read_list_head(footer, at)
     if kind != _STRUCT or not 0 < count <= MAX_SCHEMA_ELEMENTS:
-        raise InvalidRequestError(f"its schema has {count} elements; from 1 to {MAX_SCHEMA_ELEMENTS} are read")
+        raise InvalidRequestError(
+            f"its schema has {format_count(count, 'element')}; from 1 to {MAX_SCHEMA_ELEMENTS} are read"
+        )
     left: list[int] = []
     for _ in range(count):
         children, at = _read_children(footer, at)
@@ -94,7 +96,9 @@ def _check_elements(footer: bytes, at: int) -> None:
         if left:
             left[-1] -= 1
         if not 0 <= children <= count:
-            raise InvalidRequestError(f"a group of its schema has {children} fields, of {count} elements in all")
+            raise InvalidRequestError(
+                f"a group of its schema has {format_count(children, 'field')}, of {count} elements in all"
+            )
         if children:
             left.append(children)
         if len(left) > MAX_SCHEMA_DEPTH:

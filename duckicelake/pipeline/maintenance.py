@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from duckicelake.errors import BadInputError, JobConflictError, LeaseLostError, MissingTableError, PipelineError
 from duckicelake.maintenance.plan import MaintenanceState, Plan, parse_state, plan_jobs
 from duckicelake.maintenance.policy import JOB_KINDS, PIPELINE_KINDS, check_overrides
-from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask, format_counts
 from duckicelake.pipeline.failures import explain_failure, is_conflict
 from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.progress import Reporter
@@ -57,11 +57,8 @@ class FinishedJob:
     counts: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        work_counts = {name: value for name, value in self.counts.items() if value and name != DUCKLAKE_SNAPSHOT}
-        counts = ", ".join(f"{value:,} {name}" for name, value in work_counts.items())
-        return f"{self.kind} {self.table}: {self.result}" + "".join(
-            f"; {text}" for text in (counts, self.message) if text
-        )
+        notes = (format_counts(self.counts), self.message)
+        return f"{self.kind} {self.table}: {self.result}" + "".join(f"; {note}" for note in notes if note)
 
 
 def build_request(

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
-from duckicelake.errors import BadSourceError
+from duckicelake.errors import BadSourceError, format_count
 from duckicelake.pipeline.columns import apply_known_types, index_by_name, merge_columns
 from duckicelake.pipeline.sources import (
     TEXT_FORMATS,
@@ -234,7 +234,9 @@ def _explain_csv(schema: StructType, options: Mapping[str, str]) -> Column:
     plain = {name: value for name, value in options.items() if name.lower() not in {"header", "multiline"}}
     split = F.from_csv(F.col(RECORD_COLUMN), texts.toDDL(), {**plain, "mode": "PERMISSIVE"})
     wrong = [_explain_column(field, split[f"c{number}"]) for number, field in enumerate(schema.fields)]
-    return _join_explanations(wrong, F.lit(f"not {len(schema.fields)} fields, or quotes that don't end"))
+    return _join_explanations(
+        wrong, F.lit(f"not {format_count(len(schema.fields), 'field')}, or quotes that don't end")
+    )
 
 
 def _explain_json(schema: StructType, _: Mapping[str, str]) -> Column:

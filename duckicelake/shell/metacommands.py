@@ -12,7 +12,7 @@ from duckicelake.cli import flush, history, snapshots
 from duckicelake.cli.catalog import changes, description, session
 from duckicelake.cli.catalog.connection import format_time, suggest_names
 from duckicelake.cli.console.terminal import print_json, print_rows
-from duckicelake.errors import BadInputError
+from duckicelake.errors import BadInputError, format_count
 from duckicelake.shell.file_copy import copy_rows
 from duckicelake.shell.formats import FORMAT_NAMES, parse_format
 from duckicelake.shell.view_statements import VIEW_STATEMENTS
@@ -56,7 +56,9 @@ class Command:
         named = self.usage.split()
         least = sum(not name.startswith("[") for name in named)
         if not least <= len(words) <= len(named):
-            raise BadInputError(f"Expected \\{self.name} {self.usage}".rstrip() + f", and got {len(words)} arguments")
+            raise BadInputError(
+                f"Expected \\{self.name} {self.usage}".rstrip() + f", and got {format_count(len(words), 'argument')}"
+            )
 
 
 def find_command(name: str) -> tuple[Command, bool]:

@@ -327,10 +327,12 @@ def _print_tasks(tasks: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _describe(task: Mapping[str, Any]) -> tuple[str, ...]:
+    from duckicelake.maintenance.task import format_counts
+
     until = ""
     if task["state"] == "waiting":
         until = _format_time(task["available"])
-    message = task["message"] or ", ".join(f"{value:,} {name}" for name, value in task["counts"].items())
+    message = task["message"] or format_counts(task["counts"])
     return task["kind"], _name(task), task["state"], str(task["attempts"]), until, task["why"], message
 
 
@@ -345,10 +347,12 @@ def _describe_planned(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _describe_job(job: Mapping[str, Any]) -> tuple[str, ...]:
+    from duckicelake.maintenance.task import format_counts
+
     began = datetime.fromisoformat(job["started"])
     ended = datetime.fromisoformat(job["ended"]) if job["ended"] else None
     took = f"{(ended - began).total_seconds():.1f} s" if ended else ""
-    counts = ", ".join(f"{value:,} {name}" for name, value in job["counts"].items())
+    counts = format_counts(job["counts"])
     who = f"{job['principal']} ({job['engine']})"
     return f"{began:%Y-%m-%d %H:%M:%S}", took, job["kind"], _name(job), job["result"], who, counts, job["message"] or ""
 

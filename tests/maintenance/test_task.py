@@ -6,7 +6,7 @@ import pytest
 
 from duckicelake.errors import BadInputError
 from duckicelake.maintenance.policy import AUTOMATIC, QUIET_HOURS, parse_policy
-from duckicelake.maintenance.task import TaskEstimate, estimate_rewrite
+from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskEstimate, estimate_rewrite, format_counts
 
 
 def moment(text: str) -> int:
@@ -52,3 +52,21 @@ def test_estimate_of_a_rewrite() -> None:
     assert found.scan_speedup > 3
     assert found.rank > TaskEstimate(files_read=90, bytes_read=90 << 20, files_saved=9).rank
     assert TaskEstimate.from_json(found.to_json()).files_saved == 89
+
+
+@pytest.mark.parametrize(
+    ("name", "singular"),
+    [
+        ("added files", "1 added file"),
+        ("rows in Postgres", "1 row in Postgres"),
+        ("files looked at", "1 file looked at"),
+        ("data files with deletes", "1 data file with deletes"),
+        ("removed branches and tags", "1 removed branch or tag"),
+        ("bytes", "1 byte"),
+        ("quarantined", "1 quarantined"),
+    ],
+)
+def test_counts_have_the_number_of_their_noun(name: str, singular: str) -> None:
+    assert format_counts({name: 1}) == singular
+    assert format_counts({name: 1200}) == f"1,200 {name}"
+    assert format_counts({name: 0, DUCKLAKE_SNAPSHOT: 7, "engine": "1.2"}) == "1.2 engine"

@@ -47,7 +47,7 @@ def test_plan_queue_and_history(client: Client, upkeep: Upkeep) -> None:
     assert "1 queued" in upkeep("status", "ns").stdout
     assert Worker(LIMITS).work(client.services)
     shown = upkeep("status", "ns.t").stdout
-    assert "12 rewritten files, 1 added files" in shown
+    assert "12 rewritten files, 1 added file, " in shown
     assert shown.splitlines()[-1] == "1 done"
     (task,) = json.loads(upkeep("status", "--state", "done", "--json").stdout)["tasks"]
     assert (task["kind"], task["counts"]["added files"], task["estimate"]) == ("compact", 1, estimate)

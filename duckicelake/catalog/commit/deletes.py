@@ -13,7 +13,7 @@ from duckicelake.catalog.commit.uploads import read_uploaded
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import NewlyDeleted, open_background_writer, write_deletes
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.puffin import read_deletion_vector
@@ -149,7 +149,9 @@ def _read_vector(file: FileRow, data: bytes) -> Positions:
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{file.path} at {offset}: {error}") from error
     if len(rows) != file.record_count:
-        raise InvalidRequestError(f"The deletion vector of {path} has {len(rows)} positions, not {file.record_count}")
+        raise InvalidRequestError(
+            f"The deletion vector of {path} has {format_count(len(rows), 'position')}, not {file.record_count}"
+        )
     return {path: sorted(rows)} if rows else {}
 
 

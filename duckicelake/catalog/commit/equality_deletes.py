@@ -17,7 +17,7 @@ from duckicelake.bridge.equality_deletes import (
 )
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import FileMissingError, InvalidRequestError, UnsupportedError
+from duckicelake.errors import FileMissingError, InvalidRequestError, UnsupportedError, format_count
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.state import FileRow
 from duckicelake.parquet.equality import DataRows, DeleteRows, KeyColumn, find_deleted
@@ -85,9 +85,9 @@ def _check_total(total: int, files: int, properties: Mapping[str, str]) -> None:
     most = get_max_bytes(properties)
     if total > most:
         raise InvalidRequestError(
-            f"These deletes by value may concern {files} data files, {total} bytes to read with the deletes, but the "
-            f"table property {MAX_BYTES} allows {most}: compact the table first, sorted or partitioned by the delete "
-            "columns so that fewer files qualify, or raise the property"
+            f"These deletes by value may concern {format_count(files, 'data file')}, {total} bytes to read with the "
+            f"deletes, but the table property {MAX_BYTES} allows {most}: compact the table first, sorted or "
+            "partitioned by the delete columns so that fewer files qualify, or raise the property"
         )
 
 

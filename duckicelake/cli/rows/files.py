@@ -159,7 +159,7 @@ def read_csv_rows(file: BufferedReader, types: Mapping[str, Any]) -> Iterator[Nu
             if not record:
                 continue
             if len(record) != len(header):
-                raise BadSourceError(f"line {begin} has {len(record)} fields, the header {len(header)}")
+                raise BadSourceError(f"line {begin} has {format_count(len(record), 'field')}, the header {len(header)}")
             values = [value(text) if text else None for value, text in zip(read, record, strict=True)]
             yield dict(zip(header, values, strict=True)), [begin]
     except (csv.Error, UnicodeDecodeError) as error:

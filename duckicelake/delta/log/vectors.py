@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from duckicelake.delta.log.actions import DeletionVector
 from duckicelake.delta.log.paths import decode_path, resolve_location
-from duckicelake.errors import DamagedLogError
+from duckicelake.errors import DamagedLogError, format_count
 
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _BASE85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
@@ -66,7 +66,7 @@ def decode_positions(vector: DeletionVector, stored: bytes | None) -> bytes:
     data = _decode_inline(vector) if stored is None else _read_from_file(vector, stored)
     bitmap = BitMap64.deserialize(_decode_portable(data))
     if len(bitmap) != vector.cardinality:
-        raise ValueError(f"it holds {len(bitmap)} positions, but the log says {vector.cardinality}")
+        raise ValueError(f"it holds {format_count(len(bitmap), 'position')}, but the log says {vector.cardinality}")
     bitmap.run_optimize()
     return bytes(bitmap.serialize())
 

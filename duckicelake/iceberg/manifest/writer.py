@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, format_count
 from duckicelake.iceberg.avro import Encode, compile_encoder, write_container
 from duckicelake.iceberg.manifest.entry import (
     UNASSIGNED,
@@ -50,7 +50,9 @@ def summarize_partitions(
     kinds = [field.type for field in partition_type.fields if isinstance(field.type, PrimitiveType)]
     for row in rows:
         if len(row) != len(kinds):
-            raise InvalidRequestError(f"partition {row} has {len(row)} values, its spec has {len(kinds)} fields")
+            raise InvalidRequestError(
+                f"partition {row} has {format_count(len(row), 'value')}, not one for each of {len(kinds)} of its spec"
+            )
     columns = [[row[position] for row in rows] for position in range(len(kinds))]
     if not all(_have_same_order(column) for column in columns):
         return None

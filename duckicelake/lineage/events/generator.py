@@ -14,6 +14,7 @@ from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.caller import SESSION
 from duckicelake.catalog.context.services import Services
 from duckicelake.changelog.entries import LoggedChange, SkippedError, is_caused_by_change, read_changes, record_skipped
+from duckicelake.errors import format_count
 from duckicelake.lake.ducklake.native import read_newest_snapshot
 from duckicelake.lake.side_tables import jobs
 from duckicelake.lineage.events import progress as lineage_progress
@@ -221,7 +222,8 @@ class EventGenerator:
             streams = progress.streams if due or noted != progress.audit_id else ()
             position = due[-1].position if due else progress.position
             lineage_progress.move_progress(cursor, position, noted, streams)
-            what = f"{len(due)} changes up to {position}, refusals after entry {progress.audit_id} of the audit trail"
+            changes = format_count(len(due), "change")
+            what = f"{changes} up to {position}, refusals after entry {progress.audit_id} of the audit trail"
             return record_skipped(cursor, "lineage", what, error)
 
     def _advance(self, batch: int) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import Final, Protocol
 
+from duckicelake.errors import format_count
 from duckicelake.server.http.scope import find_network
 
 _LOG: Final = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class ConnectionTable:
 
     def _admits(self, own: dict[Closable, None], network: str) -> bool:
         if len(own) >= self.of_address and not self._is_proxy(network):
-            self._warn(f"{network} has {len(own)} connections, as many as one address may")
+            self._warn(f"{network} has {format_count(len(own), 'connection')}, as many as one address may")
             if not self._make_room(own, network):
                 return False
         if self._all < self.limit:

@@ -135,7 +135,7 @@ def test_vectors_of_clients_delete_and_come_once(client: Client, ducklake: duckd
     with pytest.raises(InvalidRequestError, match="remove the old one"):
         client.commit(body(made, vector(made, path, [0, 2, 4])))
     broken = replace(vector(made, path, [1]), record_count=7)
-    with pytest.raises(InvalidRequestError, match="has 1 positions, not 7"):
+    with pytest.raises(InvalidRequestError, match="has 1 position, not 7"):
         client.commit(body(made, broken))
     ducklake.execute("DELETE FROM lake.ns.t WHERE id = 6")
     metadata = check(client, ducklake, 0, 2, 6)

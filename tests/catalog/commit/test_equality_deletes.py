@@ -252,7 +252,7 @@ def test_no_more_is_read_than_the_property_allows(services: Services, folder: Pa
         return resolve(services, table, delete._replace(file_size_in_bytes=1), file, newer)
 
     assert limited(str(size)) == {1: {0}}
-    with pytest.raises(InvalidRequestError, match=r"may concern 1 data files, .* raise the property"):
+    with pytest.raises(InvalidRequestError, match=r"may concern 1 data file, .* raise the property"):
         limited(str(size - 1))
     for text in ("1 GB", "", "-1", "1" * 5000):
         with pytest.raises(InvalidRequestError, match="write a number of bytes"):

@@ -70,7 +70,7 @@ def test_a_database_without_a_catalog_is_answered_so(empty_database_url):
             """INSERT INTO duckicelake_delivery VALUES ('http://marquez', 0);
             INSERT INTO duckicelake_dead_letter VALUES ('http://marquez', 1, now(), 422, 'no', 1, false, '{}')""",
             "deliveries",
-            "http://marquez has refused 1 events",
+            "http://marquez has refused 1 event",
         ),
     ],
 )

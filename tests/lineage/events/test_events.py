@@ -297,7 +297,7 @@ def test_what_fails_each_time_is_left_out_and_said(services: Services, ducklake:
     with pytest.raises(AttributeError):
         maker.advance()
     left_out = maker.pass_by()
-    assert "1 changes up to " in str(left_out)
+    assert "1 change up to " in str(left_out)
     assert "AttributeError" in str(left_out)
     report = ends(made(services, maker), "main.")
     assert [each["outputs"][0]["facets"]["duckicelake_table"]["name"] for each in report if each["outputs"]] == [
