@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import inf, isfinite
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Any, Final
 
@@ -19,6 +19,50 @@ from duckicelake.postgres.queries import Row
 _LIMIT_IDLENESS_SQL: Final = "SELECT set_config('idle_session_timeout', current_setting('statement_timeout'), false)"
 _USES: Final = 3
 """How often a lease's session is used in the time for which it may be idle."""
+
+
+class _LeaseKeeper:
+    """Uses a lease's session now and then while long work is done without it.
+
+    One thread for the whole session: to start one for each event that is sent took more than 130 µs.
+    """
+
+    def __init__(self, connection: DeferredConnection, pause_seconds: float) -> None:
+        self._connection = connection
+        self._pause_seconds = pause_seconds
+        self._lock = Lock()
+        self._is_working = False
+        self._used_at = -inf
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="lease", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def keep(self) -> Iterator[None]:
+        if monotonic() - self._used_at > self._pause_seconds:  # as with much short work
+            self._use()
+        with self._lock:
+            self._is_working = True
+        try:
+            yield
+        finally:
+            with self._lock:  # the thread doesn't use the session any more
+                self._is_working = False
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with suppress(psycopg.Error):  # the next statement in the session raises it
+            while not self._ended.wait(self._pause_seconds):
+                with self._lock:
+                    if self._is_working:
+                        self._use()
+
+    def _use(self) -> None:
+        self._connection.execute("SELECT")
+        self._used_at = monotonic()
 
 
 class NotificationListener:
@@ -46,6 +90,7 @@ class NotificationListener:
         """The longest time for which the session is left idle."""
         self._wakes: tuple[socket.socket, socket.socket] | None = None
         self._connection: DeferredConnection | None = None
+        self._keeper: _LeaseKeeper | None = None
         self._channel_listened: str | None = None
         self._news: set[str] = set()
         self.is_closed = False
@@ -74,6 +119,9 @@ class NotificationListener:
             raise UnavailableError(f"Postgres does not answer: {error}") from error
         finally:
             self._connection, self._use_seconds = None, inf
+            if self._keeper is not None:
+                self._keeper.end()
+                self._keeper = None
 
     @contextmanager
     def kept_alive(self) -> Iterator[None]:
@@ -84,19 +132,10 @@ class NotificationListener:
         if self._connection is None or not isfinite(self._use_seconds):
             yield
             return
-        ended = Event()
-        thread = Thread(target=self._use_until, args=(self._connection, ended), name="lease", daemon=True)
-        thread.start()
-        try:
+        if self._keeper is None:
+            self._keeper = _LeaseKeeper(self._connection, self._use_seconds)
+        with self._keeper.keep():
             yield
-        finally:
-            ended.set()
-            thread.join()
-
-    def _use_until(self, connection: DeferredConnection, ended: Event) -> None:
-        with suppress(psycopg.Error):  # the next statement in the session raises it
-            while not ended.wait(self._use_seconds):
-                connection.execute("SELECT")
 
     def listen_to(self, channel: str | None) -> bool:
         """Listen to a channel, or to none, which saves Postgres the notifications.

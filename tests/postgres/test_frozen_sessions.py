@@ -1,5 +1,6 @@
 """A session whose client is frozen keeps no lock for ever; one whose client works for long keeps its own."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
@@ -99,6 +100,20 @@ def test_lease_lasts_while_its_process_runs(limited: Database, work: Callable[[N
         cursor.execute("SELECT pg_advisory_lock(1)")
         work(notices)
         assert cursor.execute("SELECT 1").fetchall() == [(1,)]
+    notices.release()
+
+
+def test_lease_lasts_while_much_work_is_done_by_one_thread(limited: Database) -> None:
+    notices = limited.open_listener(None)
+    with notices.connect(is_lease=True) as cursor:
+        cursor.execute("SELECT pg_advisory_lock(1)")
+        until, threads = time.monotonic() + LONG_SECONDS, set[threading.Thread]()
+        while time.monotonic() < until:
+            with notices.kept_alive():
+                threads |= {thread for thread in threading.enumerate() if thread.name == "lease"}
+        assert cursor.execute("SELECT 1").fetchall() == [(1,)]
+        assert len(threads) == 1
+    assert not any(thread.is_alive() for thread in threads)
     notices.release()
 
 
