@@ -6,7 +6,8 @@ from dataclasses import replace
 from itertools import filterfalse
 from typing import Any, TypeVar
 
-from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
+from duckicelake.errors import UnsupportedError
+from duckicelake.iceberg.metadata import SUPPORTED_FORMAT_VERSION, TableMetadata, parse_table_metadata
 from duckicelake.iceberg.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
 from duckicelake.lake.additions import NewManifest, NewSnapshot
 from duckicelake.lake.changes import ChangeSet, TableTarget, WrittenCommit
@@ -62,8 +63,14 @@ def project_metadata(state: TableState, before: tuple[TableState, TableMetadata]
 def apply_definitions(row: TableRow, before: tuple[TableState, TableMetadata] | None) -> TableMetadata:
     """Return metadata with the row's schemas, specs, sort orders and statistics: those of before, if they are the same.
 
-    All else in it may be of before, too.
+    All else in it may be of before, too. Raises UnsupportedError for a format version of the future.
     """
+    if row.format_version > SUPPORTED_FORMAT_VERSION:
+        raise UnsupportedError(
+            "format-versions",
+            f"The table has format version {row.format_version}, which a newer server gave it, and this one reads 1 to "
+            f"{SUPPORTED_FORMAT_VERSION}: update it",
+        )
     stored = {key: value for key, value in row.metadata.items() if key != "refs"}
     if before is not None and before[0].row.format_version == row.format_version:
         known = {key: value for key, value in before[0].row.metadata.items() if key != "refs"}

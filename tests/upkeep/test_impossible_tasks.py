@@ -20,6 +20,7 @@ from duckicelake.upkeep.queue import QueuedTask
 from duckicelake.upkeep.worker import Worker
 from tests.support.client import NS, Client, Draft, duckdb_rows, local, set_properties
 from tests.support.commands import run_here
+from tests.support.seams import fresh
 from tests.upkeep.test_queue import LIMITS, make_ready, only, plan, set_policies, tasks
 
 Duck = duckdb.DuckDBPyConnection
@@ -247,6 +248,30 @@ def test_task_of_a_newer_server_is_blocked_and_keeps_no_other_from_being_done(la
         )
     found = work(lake.services)
     assert (found.state, "is of another version" in str(found.message)) == ("blocked", True), found
+
+
+def test_table_of_a_format_version_of_the_future_is_left_alone_until_the_server_knows_it(
+    lake: Client, ducklake: Duck
+) -> None:
+    set_version = "UPDATE duckicelake_table SET format_version = %(version)s"
+    kinds = ("compact", "rewrite-deletes", "pack-manifests", "statistics", "remove-orphans")
+    lake.commit(set_properties(**{"maintenance.delete-files.min-excess": "1", "maintenance.manifests.min-small": "1"}))
+    before = duckdb_rows(ducklake)
+    with lake.services.database.transaction() as cursor:
+        cursor.execute(set_version, {"version": 4})
+    services = fresh(lake.services)
+    request_tasks(services, None, None, kinds)
+    work(services, "compact")
+    found = tasks(services)
+    assert {task.kind for task in found} >= {"compact", "pack-manifests", "statistics"}
+    for task in found:
+        text = "has format version 4, which a newer server gave it, and this one reads 1 to 3: update it"
+        assert (task.state, text in str(task.message)) == ("blocked", True), task
+    with lake.services.database.transaction() as cursor:
+        cursor.execute(set_version, {"version": 2})
+    request_tasks(services, None, None, ("compact",))
+    assert work(services, "compact").state == "done"
+    assert duckdb_rows(ducklake) == before
 
 
 def list_files(ducklake: Duck) -> list[tuple[object, ...]]:
