@@ -41,6 +41,7 @@ class TableStatistics(SpecModel):
     delete_files: int
     unsorted_bytes: int
     unfiltered_bytes: int
+    sorted_by: str | None = None
     by_deleted_tenths: tuple[int, ...]
     small_by_partition: dict[str, int]
     small_files: int

@@ -93,6 +93,7 @@ class UpkeepInfo:
     delete_files: int
     unsorted_bytes: int
     unfiltered_bytes: int
+    sorted_by: str | None
     by_deleted_tenths: tuple[int, ...]
     small_by_partition: Mapping[str, int]
     small_files: int

@@ -45,6 +45,11 @@ class RowSortKey:
     descending: bool = False
     nulls_first: bool = True
 
+    def __str__(self) -> str:
+        direction = " DESC" if self.descending else ""
+        nulls = f" NULLS {'FIRST' if self.nulls_first else 'LAST'}" if self.nulls_first == self.descending else ""
+        return f"{self.part.name}{direction}{nulls}"
+
     def to_json(self) -> dict[str, str]:
         """Return Iceberg's JSON, but with the column's name."""
         return {
@@ -65,7 +70,7 @@ class RowOrder:
     def __str__(self) -> str:
         if self.is_zorder:
             return f"zorder({', '.join(key.part.name for key in self.keys)})"
-        return ", ".join(f"{key.part.name} DESC" if key.descending else key.part.name for key in self.keys)
+        return ", ".join(map(str, self.keys))
 
 
 def parse_partitions(text: str) -> tuple[TransformedColumn, ...]:

@@ -22,8 +22,8 @@ class MaintenanceState:
     """One table; sizes are bytes, times milliseconds since the epoch.
 
     small_by_partition: in how many partitions there are so many files under 3/4 of the target size, which fewer could
-    hold. by_deleted_tenths:
-    how many files have lost a tenth of their rows or more, two tenths, … nine tenths.
+    hold. by_deleted_tenths: how many files have lost a tenth of their rows or more, two tenths, … nine tenths.
+    sorted_by: the order in which a job wrote all files; None: none did, or it didn't say.
     """
 
     namespace: tuple[str, ...]
@@ -36,6 +36,7 @@ class MaintenanceState:
     deleted: int = 0
     unsorted_bytes: int = 0
     unfiltered_bytes: int = 0
+    sorted_by: str | None = None
     by_deleted_tenths: tuple[int, ...] = (0,) * 9
     small_by_partition: Mapping[int, int] = field(default_factory=dict)
     small_files: int = 0
@@ -169,6 +170,8 @@ def _explain_flush(table: MaintenanceState, policy: MaintenancePolicy, now_ms: i
 def _explain_sort(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:
     if policy.order is None or not table.bytes:
         return None
+    if table.sorted_by not in {None, str(policy.order)}:
+        return f"{format_size(table.bytes)} are sorted by {table.sorted_by}, and the table asks for {policy.order}"
     share = table.unsorted_bytes / table.bytes
     if share < policy.unsorted_share:
         return None

@@ -87,6 +87,12 @@ class UpkeepTask:
         return self.kind == "flush" or (self.kind == "expire" and self.policy.shares_files)
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """What a job that does it is noted with: why, and the order that a later plan compares with the policy's."""
+        order = {"order": str(self.policy.order)} if self.kind == "sort" and self.policy.order else {}
+        return {"why": self.why, **order}
+
+    @property
     def is_chosen(self) -> bool:
         """Whether a request for all that is due has it done: what deletes for ever needs a policy that was set."""
         return self.kind not in OPT_IN_KINDS or self.kind in self.policy.chosen

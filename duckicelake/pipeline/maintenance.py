@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, takewhile
 from queue import SimpleQueue
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from duckicelake.errors import BadInputError, JobConflictError, LeaseLostError, MissingTableError, PipelineError
 from duckicelake.maintenance.plan import MaintenanceState, Plan, parse_state, plan_jobs
@@ -157,9 +157,8 @@ def _build_unrun_job(job: UpkeepTask, result: str, message: str) -> FinishedJob:
 
 
 def _run_job(spark: SparkSession | None, client: CatalogClient, planned: UpkeepTask) -> FinishedJob:
-    parameters: dict[str, Any] = {"why": planned.why}
     with run_job(
-        client, planned.kind, planned.namespace, planned.table, lease=MAINTENANCE_LEASE, parameters=parameters
+        client, planned.kind, planned.namespace, planned.table, lease=MAINTENANCE_LEASE, parameters=planned.parameters
     ) as job:
         outcome = _run_attempts(spark, client, planned, job)
         job.ends(outcome.result, outcome.message, snapshot_ids=outcome.snapshot_ids, **outcome.counts)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Final, cast
 from uuid import uuid4
 
 import duckdb
@@ -156,7 +156,7 @@ class RunningTask:
         return self._task.namespace, self._task.table
 
     def _begin_job(self) -> None:
-        parameters: dict[str, Any] = {"why": self._task.why, "estimate": self._task.estimate.to_json()}
+        parameters = {**self._task.parameters, "estimate": self._task.estimate.to_json()}
         if self._task.kind == "bloom-filters":
             parameters["columns"] = list(self._task.policy.filter_columns)
         begin = BeginJob(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from duckicelake.errors import BadInputError
+from duckicelake.maintenance.layout import parse_order
 from duckicelake.maintenance.plan import MaintenanceState, format_size, parse_state, plan_jobs
 from duckicelake.maintenance.policy import AUTOMATIC, DAY_MS, HOUR_MS, JOB_KINDS, check_overrides, parse_policy
 from duckicelake.properties import POLICY_NAMES
@@ -92,6 +93,23 @@ def test_table_is_sorted_anew_once_enough_is_unsorted_and_merged_in_order_until_
     assert planned(table, **order) == {"sort": why}
     assert list(planned(replace(table, unsorted_bytes=199), **order)) == ["compact"]
     assert list(planned(table)) == ["compact"]
+
+
+@pytest.mark.parametrize(
+    ("before", "order", "is_due"),
+    [
+        ("id", "id", False),
+        ("id", " ID DESC ", True),
+        ("id", "zorder(id)", True),
+        ("id NULLS LAST", "id", True),
+        ("id DESC NULLS FIRST", "id desc nulls first", False),
+        (None, "id", False),
+    ],
+)
+def test_table_is_sorted_anew_once_its_order_has_changed(before: str | None, order: str, is_due: bool) -> None:
+    found = planned(replace(FRESH, bytes=1000, sorted_by=before), **under("maintenance.sort.order", order))
+    assert (list(found) == ["sort"]) == is_due, found
+    assert not is_due or f"are sorted by {before}, and the table asks for {parse_order(order.strip())}" in found["sort"]
 
 
 def test_files_wait_for_no_sort_that_does_not_run() -> None:

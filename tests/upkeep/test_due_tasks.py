@@ -8,7 +8,8 @@ import pytest
 from duckicelake.maintenance.policy import AUTOMATIC
 from duckicelake.upkeep.worker import Worker
 from tests.support.client import Client, duckdb_rows, set_properties
-from tests.upkeep.test_queue import LIMITS, make_ready, only, plan, set_policies
+from tests.support.seams import fresh
+from tests.upkeep.test_queue import LIMITS, make_ready, only, plan, set_policies, tasks
 
 ROUNDS = 12
 
@@ -56,6 +57,27 @@ def test_packing_that_is_due_leaves_fewer_manifests(client: Client, ducklake: du
     plan(services)
     make_ready(services)
     assert not Worker(LIMITS).work(services)
+    assert duckdb_rows(ducklake) == before
+
+
+def test_changed_order_is_due_once(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    services = client.services
+    set_policies(services, {AUTOMATIC: "sort"})
+    client.create()
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute("INSERT INTO lake.ns.t SELECT 1000 - range, 'x' || range % 10 FROM range(1000)")
+    before, snapshots = duckdb_rows(ducklake), len(client.metadata()["snapshots"])
+    done = 0
+    for order in ("id", "name, id DESC", "zorder(id, name)", "", "zorder(id, name)", "id"):
+        client.commit(set_properties(**{"maintenance.sort.order": order}))
+        done += (is_due := order != "" and (done, order) != (3, "zorder(id, name)"))
+        for is_first in (True, False):
+            plan(services)
+            make_ready(services)
+            assert Worker(LIMITS).work(services) == (is_due and is_first), order
+            assert all(task.state == "done" for task in tasks(services)), tasks(services)
+        assert len(Client(fresh(services)).metadata()["snapshots"]) == snapshots + done
+    assert ducklake.sql("SELECT id FROM lake.ns.t").fetchall() == [(number,) for number in range(1, 1001)]
     assert duckdb_rows(ducklake) == before
 
 

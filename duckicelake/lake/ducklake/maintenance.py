@@ -32,7 +32,8 @@ class UpkeepStatistics:
     small_by_partition: numbers of partitions by their number of small files. oldest_ms: the oldest snapshot without a
     branch or tag. refs_end_ms: when the first branch or tag is as old as it may be. branch_age_ms: the shortest time
     for which a branch keeps its snapshots. described_ms: the newest snapshot with statistics. cleaned_ms: when orphans
-    were last looked for. delete_files: Iceberg's. location, format_version: None if no Iceberg client knows the table.
+    were last looked for. sorted_by: the order in which the last job sorted all files, if it says. delete_files:
+    Iceberg's. location, format_version: None if no Iceberg client knows the table.
     """
 
     table_id: int
@@ -50,6 +51,7 @@ class UpkeepStatistics:
     delete_files: int
     unsorted_bytes: int
     unfiltered_bytes: int
+    sorted_by: str | None
     by_deleted_tenths: Sequence[int]
     small_by_partition: Mapping[str, int]
     small_files: int

@@ -90,7 +90,7 @@ sized AS MATERIALIZED (
 -- One for Bloom filters counts only if its columns hold all that the table asks for now
 whole AS (
     SELECT DISTINCT ON (schema_name, table_name, kind) schema_name, table_name, kind,
-           (counts ->> 'ducklake-snapshot')::bigint AS upto, snapshot_ids
+           (counts ->> 'ducklake-snapshot')::bigint AS upto, snapshot_ids, parameters ->> 'order' AS sorted_by
     FROM duckicelake_job JOIN sized USING (schema_name, table_name)
     WHERE kind IN ('sort', 'bloom-filters') AND result IN ('done', 'unchanged')
       AND (kind = 'sort' OR (parameters -> 'columns')::jsonb @> filter_columns)
@@ -227,7 +227,7 @@ SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.
            OR key IN ('gc.enabled', 'expire_older_than', 'parquet_compression', 'write.target-file-size-bytes')),
        coalesce(f.files, 0), coalesce(f.bytes, 0)::bigint, coalesce(f.records, 0)::bigint, coalesce(f.deleted, 0)::bigint,
        coalesce(f.with_deletes, 0), coalesce(l.delete_files, 0)::bigint, coalesce(f.unsorted, 0)::bigint,
-       coalesce(f.unfiltered, 0)::bigint,
+       coalesce(f.unfiltered, 0)::bigint, o.sorted_by,
        coalesce(f.by_deleted_tenths, ARRAY[0,0,0,0,0,0,0,0,0]),
        coalesce(m.by_part, '{}'), coalesce(m.files, 0)::bigint, coalesce(m.bytes, 0)::bigint,
        coalesce(h.snapshots, 0), h.oldest_ms, r.refs_end_ms, r.branch_age_ms, h.current_ms, h.described_ms, c.cleaned_ms,
@@ -238,6 +238,7 @@ LEFT JOIN small m USING (table_id)
 LEFT JOIN history h USING (table_id)
 LEFT JOIN retained r USING (table_id)
 LEFT JOIN listed l USING (table_id)
+LEFT JOIN whole o ON o.schema_name = s.schema_name AND o.table_name = s.table_name AND o.kind = 'sort'
 LEFT JOIN cleaned c ON c.schema_name = s.schema_name AND c.table_name = s.table_name
 ORDER BY s.table_id;
 
