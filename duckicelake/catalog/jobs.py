@@ -1,7 +1,8 @@
 """Jobs of the pipeline: begin, renew, end, list. Their rows hold the leases of tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, get_args
 from uuid import UUID
 
@@ -156,14 +157,16 @@ def end_job(
     job_id: UUID,
     request: EndJob,
     earlier_snapshots: Sequence[int] = (),
+    parameters: Mapping[str, Any] = MappingProxyType({}),
 ) -> JobAnswer:
     """Note what came of a job, once or again; JobEndedError if something else did, NoSuchJobError.
 
     earlier_snapshots: of a job of the server's own that made more than a request lists. Answers leave them out.
+    parameters: what such a job turned out to be about, added to those with which it began.
     """
     snapshot_ids = (*earlier_snapshots, *request.snapshot_ids)
     with services.database.transaction() as cursor:
-        ended = jobs.end_job(cursor, job_id, request.result, request.message, snapshot_ids, request.counts)
+        ended = jobs.end_job(cursor, job_id, request.result, request.message, snapshot_ids, request.counts, parameters)
         job = jobs.find_job(cursor, job_id, to_schema_name(namespace), table, services.caller.principal.name)
         if job is None:
             raise NoSuchJobError(f"No such job of yours on {format_full_name(namespace, table)}: {job_id}")

@@ -103,12 +103,16 @@ class UpkeepTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """What came of a task. snapshot_ids: Iceberg's. counts: of rows, files, bytes."""
+    """What came of a task. snapshot_ids: Iceberg's. counts: of rows, files, bytes.
+
+    parameters: what its job turned out to be about, for the list of jobs and for later plans.
+    """
 
     result: Literal["done", "unchanged", "skipped"]
     message: str | None = None
     snapshot_ids: tuple[int, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 def format_counts(counts: Mapping[str, Any]) -> str:

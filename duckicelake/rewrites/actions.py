@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, Literal
 
 from duckicelake.bridge.data_files import parse_column_metrics
 from duckicelake.bridge.values.columns import to_columns
@@ -108,7 +108,8 @@ class Rewrite:
             # what others append meanwhile is left out; files of the task's own snapshots are as they should be, too
             self.counts[DUCKLAKE_SNAPSHOT] = whole_upto
         message = None if done else "others changed the same files each time; the next run tries again"
-        return TaskOutcome("done" if done else "skipped", message, tuple(self.snapshot_ids), dict(self.counts))
+        result: Literal["done", "skipped"] = "done" if done else "skipped"
+        return TaskOutcome(result, message, tuple(self.snapshot_ids), dict(self.counts), self.parameters)
 
     def _load(self) -> TableVersion:
         return load_current_table(self.services, self.task.namespace, self.task.table)
@@ -119,6 +120,11 @@ class Rewrite:
         """Choose what to rewrite of some files. paths: of all files of the table."""
         del process, table
         return choose_groups(files, self.task.policy, self.task.target_size, paths, is_sort=self.is_whole)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the job turned out to be about."""
+        return {}
 
     def explain_no_groups(self, version: TableVersion) -> TaskOutcome:
         """Say what came of the task if there is nothing to rewrite."""

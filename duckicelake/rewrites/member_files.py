@@ -37,9 +37,9 @@ def read_member_files(services: Services, version: TableVersion) -> list[MemberF
         lake_ids = [row.ducklake_id for row in rows if row.ducklake_id is not None]
         there = locations.read_located_files(cursor, version.row.table_id, lake_ids)
     return [
-        MemberFile(row, deleted.get(row.file_id, frozenset()), there[row.ducklake_id].path)
+        MemberFile(row, deleted.get(row.file_id, frozenset()), located.path, located.mapping_id)
         for row in rows
-        if row.ducklake_id in there
+        if (located := there.get(row.ducklake_id or 0)) is not None
     ]
 
 

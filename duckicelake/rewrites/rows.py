@@ -189,7 +189,7 @@ class RewriteProcess:
     def find_files_without_filters(self, files: Sequence[MemberFile], columns: Mapping[int, str]) -> set[str]:
         """Find the paths of the files in which values of one of the columns have no Bloom filter, by their footers.
 
-        columns: present names by id. A file has a column by its id, under the name of then; by name if it has no ids.
+        columns: names by id. A file has a column by its id, under the name of then; by this name if it has no ids.
         """
         listed = _quote_all(file.path for file in files)
         query = (

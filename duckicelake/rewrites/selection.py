@@ -18,11 +18,15 @@ _MOST_FILES: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class MemberFile:
-    """A data file of main, the positions that are deleted in it, and where DuckDB finds it."""
+    """A data file of main, the positions that are deleted in it, and where DuckDB finds it.
+
+    mapping_id: DuckLake's map of its names for columns, if it has no field ids.
+    """
 
     row: FileRow
     deleted: frozenset[int]
     path: str
+    mapping_id: int | None = None
 
     @property
     def deleted_share(self) -> float:

@@ -141,8 +141,9 @@ class RunningTask:
             snapshot_ids=made[-jobs.MOST_SNAPSHOTS :],
             counts=dict(outcome.counts if outcome else self._counts),
         )
+        about = dict(outcome.parameters) if outcome else {}
         with suppress(CatalogError):  # the job is another's by now, or its lease ends by itself
-            jobs.end_job(self._services, *self._name, self._claimed.claim, ended, made[: -jobs.MOST_SNAPSHOTS])
+            jobs.end_job(self._services, *self._name, self._claimed.claim, ended, made[: -jobs.MOST_SNAPSHOTS], about)
 
     def abandon(self) -> None:
         """Give the task back to the queue while it goes on."""
@@ -157,8 +158,6 @@ class RunningTask:
 
     def _begin_job(self) -> None:
         parameters = {**self._task.parameters, "estimate": self._task.estimate.to_json()}
-        if self._task.kind == "bloom-filters":
-            parameters["columns"] = list(self._task.policy.filter_columns)
         begin = BeginJob(
             id=self._claimed.claim,
             kind=cast("Kind", self._task.kind),

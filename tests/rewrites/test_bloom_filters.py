@@ -16,9 +16,9 @@ from duckicelake.rewrites.rows import RewrittenTable, open_process
 from duckicelake.upkeep.planner import find_due
 from duckicelake.upkeep.worker import Worker
 from tests.rewrites.test_histories import Duck, append, assert_sound, duck, history
-from tests.support.client import NS, Client, duckdb_rows, pyiceberg_rows, set_properties
+from tests.support.client import NS, Client, duckdb_rows, local, pyiceberg_rows, set_properties
 from tests.support.seams import fresh
-from tests.upkeep.test_queue import LIMITS, make_ready, plan, set_policies, tasks
+from tests.upkeep.test_queue import LIMITS, jobs, make_ready, plan, set_policies, tasks
 
 __all__ = ["duck"]
 ASKED = "write.parquet.bloom-filter-enabled.column."
@@ -119,6 +119,49 @@ def test_files_from_before_a_column_got_its_name_get_filters(services: Services,
     assert counts is not None
     assert counts["rewritten files"] == 1
     assert list_filtered(duck, "number") == [True]
+
+
+def test_job_notes_the_columns_that_have_filters_after_it(services: Services, client: Client, duck: Duck) -> None:
+    set_policies(services, {AUTOMATIC: "bloom-filters"})
+    client.create(properties={f"{ASKED}id": "true", f"{ASKED}nope": "true"})
+    insert_file(duck, 0)
+    plan(services)
+    client.commit(set_properties(**{f"{ASKED}id": "false", f"{ASKED}name": "true"}))
+    insert_file(duck, 1000)
+    assert Worker(LIMITS).work(services)
+    assert [job.parameters["columns"] for job in jobs(services)] == [["name"]]
+    assert work(services) is None, "the job was for the columns that the table asked for by then"
+    client.commit(set_properties(**{f"{ASKED}id": "true"}))
+    assert work(services) is not None, "no job was for it"
+    assert next(job.parameters["columns"] for job in jobs(services)) == ["id", "name"]
+    assert list_filtered(duck) == [True]
+    duck.execute("ALTER TABLE lake.ns.t RENAME COLUMN id TO number")
+    client.commit(set_properties(**{f"{ASKED}number": "true"}))
+    assert work(services) is None, "the column has another name, and filters"
+    duck.execute("ALTER TABLE lake.ns.t ADD COLUMN nope INTEGER")
+    assert work(services) is not None, "the table asks for a column that it has now"
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_file_without_field_ids_is_looked_at_by_the_names_of_its_time(
+    services: Services, client: Client, duck: Duck, is_renamed: bool
+) -> None:
+    set_policies(services, {AUTOMATIC: "bloom-filters"})
+    client.create(properties={f"{ASKED}number": "true", f"{ASKED}id": "true"})
+    folder = local(client.metadata()["location"]) / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, column in (("without", "range"), ("with", "range % 7")):
+        duck.execute(f"COPY (SELECT {column} AS id, 'n' AS name FROM range(5000)) TO '{folder}/{name}.parquet'")
+        duck.execute(f"CALL ducklake_add_data_files('lake', 't', '{folder}/{name}.parquet', schema => 'ns')")
+    assert list_filtered(duck) == [False, True]
+    if is_renamed:
+        duck.execute("ALTER TABLE lake.ns.t RENAME COLUMN id TO number")
+    counts = work(services)
+    assert counts is not None
+    assert counts["rewritten files"] == 1
+    assert list_filtered(duck, "number") == ([True] if is_renamed else [])
+    assert work(services) is None
+    assert_sound(services)
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,7 @@ def end_job(
     message: str | None,
     snapshot_ids: Sequence[int],
     counts: Mapping[str, Any],
+    added_parameters: Mapping[str, Any],
 ) -> bool:
     """Record the job's result; return False if it has ended before, or another has taken over."""
     parameters = {
@@ -125,6 +126,7 @@ def end_job(
         "message": message,
         "snapshot_ids": list(snapshot_ids),
         "counts": _encode_json(counts),
+        "added_parameters": _encode_json(added_parameters),
     }
     return cursor.execute(_SQL.end, parameters).rowcount == 1
 

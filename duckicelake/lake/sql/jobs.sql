@@ -26,7 +26,8 @@ WHERE id = %(id)s AND ended IS NULL;
 -- end: say what came of a job that runs
 UPDATE duckicelake_job
 SET ended = clock_timestamp(), result = %(result)s, message = %(message)s, snapshot_ids = %(snapshot_ids)s,
-    counts = %(counts)s
+    counts = %(counts)s,
+    parameters = CASE WHEN %(added_parameters)s = '{}' THEN parameters ELSE (parameters::jsonb || %(added_parameters)s::jsonb)::json END
 WHERE id = %(id)s AND ended IS NULL;
 
 -- job: one, if it is this principal's and of this table

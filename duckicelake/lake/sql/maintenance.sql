@@ -80,20 +80,21 @@ ruled AS MATERIALIZED (
 sized AS MATERIALIZED (
     SELECT *, CASE WHEN policies ->> 'write.target-file-size-bytes' ~ '^[1-9][0-9]{0,14}$'
                    THEN (policies ->> 'write.target-file-size-bytes')::bigint ELSE 536870912 END AS target,
-           (SELECT coalesce(jsonb_agg(substr(key, length('write.parquet.bloom-filter-enabled.column.') + 1)), '[]')
-            FROM jsonb_each_text(coalesce(own, '{}'))
-            WHERE starts_with(key, 'write.parquet.bloom-filter-enabled.column.') AND value ~* '^\s*true\s*$'
-           ) AS filter_columns
-    FROM ruled
+           CASE WHEN own::text LIKE '%%"write.parquet.bloom-filter-enabled.column.%%' THEN (
+               SELECT coalesce(jsonb_agg(c.column_id), '[]') FROM ducklake_column c
+               WHERE c.table_id = r.table_id AND c.end_snapshot IS NULL AND c.parent_column IS NULL
+                 AND own ->> ('write.parquet.bloom-filter-enabled.column.' || c.column_name) ~* '^\s*true\s*$')
+           ELSE '[]' END AS filter_columns
+    FROM ruled r
 ),
 -- the last jobs that left no file out of those before a snapshot; the files of their own snapshots are as they should be.
--- One for Bloom filters counts only if its columns hold all that the table asks for now
+-- One for Bloom filters counts only if its columns hold all that the table asks for now, by id: names change
 whole AS (
     SELECT DISTINCT ON (schema_name, table_name, kind) schema_name, table_name, kind,
            (counts ->> 'ducklake-snapshot')::bigint AS upto, snapshot_ids, parameters ->> 'order' AS sorted_by
     FROM duckicelake_job JOIN sized USING (schema_name, table_name)
     WHERE kind IN ('sort', 'bloom-filters') AND result IN ('done', 'unchanged')
-      AND (kind = 'sort' OR (parameters -> 'columns')::jsonb @> filter_columns)
+      AND (kind = 'sort' OR (parameters -> 'column-ids')::jsonb @> filter_columns)
       AND counts ->> 'ducklake-snapshot' ~ '^[0-9]{1,18}$'
     ORDER BY schema_name, table_name, kind, number DESC
 ),
