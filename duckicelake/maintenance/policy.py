@@ -75,7 +75,7 @@ PIPELINE_KINDS: Final = tuple(kind for kind in JOB_KINDS if kind != "bloom-filte
 """Those that Spark does. It writes Bloom filters itself, and can't choose the files that have none."""
 OPT_IN_KINDS: Final = frozenset({"expire", "remove-orphans"})
 """Kinds that delete for ever: workers do them only where a policy that was set, or a request, names them."""
-_ORPHANS_ENABLED: Final = "maintenance.orphans.enabled"
+ORPHANS_ENABLED: Final = "maintenance.orphans.enabled"
 _QUIET_PATTERN: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\s*-\s*([01]\d|2[0-3]):([0-5]\d)(?:\s+(\S+))?")
 _DAY_MINUTES: Final = 24 * 60
 
@@ -175,7 +175,7 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
     shares_files = properties.get(GC_ENABLED) == _SHARED_PROPERTY
     automatic = value(AUTOMATIC, _parse_kinds, frozenset[str](), f"none, or kinds of {', '.join(JOB_KINDS)}")
     expires = flag("maintenance.expire.enabled", asks_for_expiry)
-    orphans = flag(_ORPHANS_ENABLED, True)
+    orphans = flag(ORPHANS_ENABLED, True)
     ducklakes = value(
         _EXPIRY_OPTION, _parse_interval, 0, "an interval as `7 days` or `1 month 12 hours`, without fractions"
     )
@@ -207,7 +207,7 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
         ),
         orphans_every=age("maintenance.orphans.every", 7 * DAY_MS),
         automatic=automatic,
-        chosen=_find_chosen(automatic, expires=expires, orphans=orphans and _ORPHANS_ENABLED in properties),
+        chosen=_find_chosen(automatic, expires=expires, orphans=orphans and ORPHANS_ENABLED in properties),
         quiet=value(QUIET_HOURS, parse_quiet_hours, None, "hours as 22:00-06:00 Europe/Berlin"),
     )
     number(TARGET_FILE_BYTES, 1)  # SQL has read it already, and takes the default for what is none

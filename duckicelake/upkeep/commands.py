@@ -92,14 +92,14 @@ def run(
         path = lake.client.own("pipeline", "upkeep")
         body |= {"namespace": query["namespace"].split("\x1f")} if query else {}
     answer = lake.client.change("POST", path, body)
-    asked, problems = answer["tasks"], answer.get("problems", [])
+    asked, problems, notes = answer["tasks"], answer.get("problems", []), answer.get("notes", [])
     ended = [] if no_wait else _wait(lake, query, asked)
     for problem in problems:
         sys.stderr.write(f"{problem}\n")
     if as_json:
-        print_json({"tasks": asked if no_wait else ended, "problems": problems})
+        print_json({"tasks": asked if no_wait else ended, "problems": problems, "notes": notes})
     elif not asked and not problems:
-        typer.echo("nothing to do")
+        typer.echo("\n".join(f"nothing to do: {note}" for note in notes) or "nothing to do")
     elif no_wait:
         typer.echo(f"{len(asked)} in the queue")
     elif asked:

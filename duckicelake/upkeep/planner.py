@@ -15,6 +15,7 @@ from duckicelake.features.registry import load_hooks
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake import maintenance, snapshots
 from duckicelake.lake.ducklake.maintenance import InlinedRowStats, UpkeepStatistics
+from duckicelake.maintenance.idle import IdleKinds
 from duckicelake.maintenance.plan import MaintenanceState, plan_jobs
 from duckicelake.maintenance.policy import AUTOMATIC, JOB_KINDS, parse_policy
 from duckicelake.maintenance.task import UpkeepTask
@@ -59,16 +60,21 @@ def plan_lake(services: Services, pause_seconds: float, *, is_forced: bool = Fal
 
 
 def request_tasks(
-    services: Services, namespace: Namespace | None, table: str | None, kinds: Collection[str]
+    services: Services,
+    namespace: Namespace | None,
+    table: str | None,
+    kinds: Collection[str],
+    idle: IdleKinds | None = None,
 ) -> Sequence[DueTask]:
     """Put what tables need now into the queue, whatever they do by themselves, and return it. BadInputError.
 
     Tables with wrong policies are returned with their problem, and nothing of them is queued.
-    kinds: only these; none given: all, but those that delete for ever only where a policy asks for them.
+    kinds: only these; none given: all, but those that delete for ever only where a policy asks for them. idle: looks
+    at the policies of the tables.
     """
     with services.database.statement() as cursor:
         now_ms = snapshots.read_clock(cursor)
-    planned = find_due(services, now_ms, namespace, table, kinds)
+    planned = find_due(services, now_ms, namespace, table, kinds, idle)
     found = [item for item in planned if item.task.kind in list_kinds() and (kinds or item.task.is_chosen)]
     if found:
         with services.database.transaction() as cursor:
@@ -130,8 +136,12 @@ def find_due(
     namespace: Namespace | None = None,
     table: str | None = None,
     kinds: Collection[str] = (),
+    idle: IdleKinds | None = None,
 ) -> list[DueTask]:
-    """Find what tables need now, of a namespace and those below it or one; blocked tasks stand for wrong policies."""
+    """Find what tables need now, of a namespace and those below it or one; blocked tasks stand for wrong policies.
+
+    idle: looks at the policies of the tables.
+    """
     schema = None if namespace is None else to_schema_name(namespace)
     found: list[DueTask] = []
     after: int = 0
@@ -141,6 +151,8 @@ def find_due(
             rows = maintenance.read_statistics(cursor, ids, services.maintenance) if ids else []
         for row, inlined in rows:
             found += _plan_table(row, inlined, now_ms, kinds)
+            if idle is not None:
+                idle.look(row.policies)
         if len(ids) < _CHUNK_TABLES:
             return found
         after = ids[-1]

@@ -19,6 +19,7 @@ from duckicelake.iceberg.identifiers import (
     to_schema_name,
 )
 from duckicelake.iceberg.model import SpecModel
+from duckicelake.maintenance.idle import IdleKinds
 from duckicelake.server.auth.permissions import READ, WRITE, AnyToken, InPath, Need, WholeCatalog
 from duckicelake.server.hooks import FeatureRoutes
 from duckicelake.server.http.errors import RESPONSES, parse_body
@@ -92,10 +93,14 @@ class RequestedTask(SpecModel):
 
 
 class RequestedTasks(SpecModel):
-    """The tasks that were put into the queue; none where nothing is due. problems: of tables with wrong policies."""
+    """The tasks that were put into the queue; none where nothing is due. problems: of tables with wrong policies.
+
+    notes: of kinds that were asked for and that no table's policies ask for, and what to set.
+    """
 
     tasks: tuple[RequestedTask, ...]
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class RequestUpkeep(StrictRequest):
@@ -229,14 +234,16 @@ def _request(
     services: Services, namespace: Namespace | None, table: str | None, kinds: tuple[str, ...]
 ) -> RequestedTasks:
     _check_kinds(kinds)
-    return _answer_request(services, request_tasks(services, namespace, table, kinds))
+    idle = IdleKinds(kinds)
+    return _answer_request(services, request_tasks(services, namespace, table, kinds, idle), idle)
 
 
-def _answer_request(services: Services, found: Sequence[DueTask]) -> RequestedTasks:
+def _answer_request(services: Services, found: Sequence[DueTask], idle: IdleKinds | None = None) -> RequestedTasks:
     if found:
         wake_planner(services)
     tasks = tuple(_describe(item) for item in found if item.problem is None)
-    return RequestedTasks(tasks=tasks, problems=tuple(item.problem for item in found if item.problem is not None))
+    problems = tuple(item.problem for item in found if item.problem is not None)
+    return RequestedTasks(tasks=tasks, problems=problems, notes=tuple(idle.explain() if idle else ()))
 
 
 def _check_kinds(kinds: Collection[str]) -> None:

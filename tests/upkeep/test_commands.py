@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from duckicelake.server.app import create_app
 from duckicelake.upkeep.worker import Worker
-from tests.support.client import Client
+from tests.support.client import Client, set_properties
 from tests.support.commands import run_here
 from tests.upkeep.test_queue import LIMITS, set_policies
 
@@ -57,6 +57,42 @@ def test_plan_queue_and_history(client: Client, upkeep: Upkeep) -> None:
     assert "12 rewritten files" in upkeep("history").stdout
     assert upkeep("run").stdout == "nothing to do\n"
     assert json.loads(upkeep("plan", "--json").stdout) == {"jobs": [], "problems": []}
+
+
+@pytest.mark.parametrize(
+    ("kind", "policies", "says"),
+    [
+        ("bloom-filters", {}, "set write.parquet.bloom-filter-enabled.column.<name>=true on the table"),
+        ("sort", {}, "set maintenance.sort.order"),
+        ("compact", {"maintenance.compaction.enabled": "false"}, "maintenance.compaction.enabled is false"),
+        ("statistics", {}, "maintenance.statistics.enabled is false"),
+        ("expire", {}, "set history.expire.max-snapshot-age-ms, or maintenance.expire.enabled=true"),
+        ("expire", {"maintenance.expire.enabled": "false"}, "maintenance.expire.enabled is false"),
+        ("expire", {"gc.enabled": "false", "maintenance.expire.enabled": "true"}, "gc.enabled is false"),
+        ("remove-orphans", {}, "maintenance.orphans.enabled is false"),
+        ("remove-orphans", {"gc.enabled": "false", "maintenance.orphans.enabled": "true"}, "gc.enabled is false"),
+        ("flush", {"maintenance.enabled": "false"}, "maintenance.enabled is false"),
+        ("flush", {}, None),
+        ("pack-manifests", {}, None),
+        ("rewrite-deletes", {}, None),
+    ],
+)
+def test_run_says_that_no_table_asks_for_a_kind_and_what_to_set(
+    client: Client, upkeep: Upkeep, kind: str, policies: dict[str, str], says: str | None
+) -> None:
+    client.commit(set_properties(**policies))
+    expected = "nothing to do" if says is None else f"nothing to do: no table asks for {kind}: {says}"
+    for place in ((), ("ns",), ("ns.t",)):
+        ended = upkeep("run", *place, "--only", kind)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{expected}\n", "")
+    if says is not None:
+        answer = json.loads(upkeep("run", "--only", kind, "--only", "flush", "--json").stdout)
+        assert (answer["tasks"], [says in note for note in answer["notes"]][:1]) == ([], [True])
+
+
+def test_run_says_nothing_of_a_kind_that_another_table_asks_for(client: Client, upkeep: Upkeep) -> None:
+    client.create("u", properties={"maintenance.sort.order": "id"})
+    assert upkeep("run", "--only", "sort").stdout == "nothing to do\n"
 
 
 @pytest.mark.parametrize(
