@@ -5,7 +5,6 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import inf, isfinite
-from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Any, Final
 
@@ -13,56 +12,11 @@ import psycopg
 from psycopg import Cursor, Notify, sql
 
 from duckicelake.errors import UnavailableError
+from duckicelake.postgres.lease import USES, LeaseKeeper
 from duckicelake.postgres.pipeline import DeferredConnection
 from duckicelake.postgres.queries import Row
 
 _LIMIT_IDLENESS_SQL: Final = "SELECT set_config('idle_session_timeout', current_setting('statement_timeout'), false)"
-_USES: Final = 3
-"""How often a lease's session is used in the time for which it may be idle."""
-
-
-class _LeaseKeeper:
-    """Uses a lease's session now and then while long work is done without it.
-
-    One thread for the whole session: to start one for each event that is sent took more than 130 µs.
-    """
-
-    def __init__(self, connection: DeferredConnection, pause_seconds: float) -> None:
-        self._connection = connection
-        self._pause_seconds = pause_seconds
-        self._lock = Lock()
-        self._is_working = False
-        self._used_at = -inf
-        self._ended = Event()
-        self._thread = Thread(target=self._run, name="lease", daemon=True)
-        self._thread.start()
-
-    @contextmanager
-    def keep(self) -> Iterator[None]:
-        if monotonic() - self._used_at > self._pause_seconds:  # as with much short work
-            self._use()
-        with self._lock:
-            self._is_working = True
-        try:
-            yield
-        finally:
-            with self._lock:  # the thread doesn't use the session any more
-                self._is_working = False
-
-    def end(self) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        with suppress(psycopg.Error):  # the next statement in the session raises it
-            while not self._ended.wait(self._pause_seconds):
-                with self._lock:
-                    if self._is_working:
-                        self._use()
-
-    def _use(self) -> None:
-        self._connection.execute("SELECT")
-        self._used_at = monotonic()
 
 
 class NotificationListener:
@@ -85,12 +39,12 @@ class NotificationListener:
         self._defaults = defaults
         self._channel = channel
         self._configure = configure
-        self._lease_pause = statement_seconds / _USES or inf
+        self._lease_pause = statement_seconds / USES or inf
         self._use_seconds = inf
         """The longest time for which the session is left idle."""
         self._wakes: tuple[socket.socket, socket.socket] | None = None
         self._connection: DeferredConnection | None = None
-        self._keeper: _LeaseKeeper | None = None
+        self._keeper: LeaseKeeper | None = None
         self._channel_listened: str | None = None
         self._news: set[str] = set()
         self.is_closed = False
@@ -133,7 +87,7 @@ class NotificationListener:
             yield
             return
         if self._keeper is None:
-            self._keeper = _LeaseKeeper(self._connection, self._use_seconds)
+            self._keeper = LeaseKeeper(self._connection, self._use_seconds)
         with self._keeper.keep():
             yield
 

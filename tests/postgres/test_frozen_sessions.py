@@ -1,5 +1,8 @@
 """A session whose client is frozen keeps no lock for ever; one whose client works for long keeps its own."""
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +13,8 @@ import pytest
 
 from duckicelake.errors import UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.inlined.flush_writer import hold_flush_lease
+from duckicelake.materialized_views.view_rows import hold_lease
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.frozen_sessions import FrozenSessionWatch, end_frozen_sessions
 from duckicelake.postgres.notify import NotificationListener
@@ -19,6 +24,14 @@ from tests.support.waits import counted_waits
 
 STATEMENT_SECONDS = 0.6
 LONG_SECONDS = 3 * STATEMENT_SECONDS
+HOLD_LEASE = """\
+import sys, time
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.inlined.flush_writer import hold_flush_lease
+with open_lake_database(sys.argv[1], 4, float(sys.argv[2])).statement() as cursor, hold_flush_lease(cursor, 7):
+    print("held", flush=True)
+    time.sleep(60)
+"""
 
 
 @pytest.fixture
@@ -115,6 +128,38 @@ def test_lease_lasts_while_much_work_is_done_by_one_thread(limited: Database) ->
         assert len(threads) == 1
     assert not any(thread.is_alive() for thread in threads)
     notices.release()
+
+
+@pytest.mark.parametrize("hold", [hold_flush_lease, hold_lease], ids=["flush", "refresh"])
+def test_lease_of_a_table_lasts_while_its_process_works(
+    limited: Database, hold: Callable[[Transaction, int], AbstractContextManager[bool]]
+) -> None:
+    with limited.statement() as cursor, limited.statement() as other:
+        with hold(cursor, 7) as is_ours:
+            for _ in range(3):
+                time.sleep(LONG_SECONDS / 3)
+                with hold(other, 7) as is_others:
+                    assert (is_ours, is_others) == (True, False)
+        assert not cursor.connection.closed
+        with hold(other, 7) as is_others:
+            assert is_others
+    assert not any(thread.name == "lease" for thread in threading.enumerate())
+
+
+def test_lease_of_a_table_ends_with_a_frozen_process(limited: Database, database_url: str) -> None:
+    held = [sys.executable, "-c", HOLD_LEASE, database_url, str(STATEMENT_SECONDS)]
+    with subprocess.Popen(held, stdout=subprocess.PIPE, text=True) as process, limited.statement() as other:
+        assert process.stdout is not None
+        try:
+            for seconds, is_free in ((0, False), (LONG_SECONDS, False), (LONG_SECONDS, True)):
+                assert seconds or process.stdout.readline() == "held\n"
+                time.sleep(seconds)
+                with hold_flush_lease(other, 7) as is_ours:
+                    assert is_ours == is_free
+                if seconds:
+                    process.send_signal(signal.SIGSTOP)
+        finally:
+            process.kill()
 
 
 def test_lease_that_is_not_used_ends(limited: Database) -> None:

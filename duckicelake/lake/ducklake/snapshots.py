@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
@@ -14,6 +14,7 @@ from psycopg import Cursor
 from duckicelake.errors import UnavailableError
 from duckicelake.lake.formats import LakeFormat, get_format
 from duckicelake.postgres.failures import is_retryable
+from duckicelake.postgres.lease import USES, LeaseKeeper
 from duckicelake.postgres.pipeline import Write, check_gate_open, execute_no_result
 from duckicelake.postgres.queries import Row, load_queries
 
@@ -106,11 +107,19 @@ def _hold_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: M
 
 @contextmanager
 def try_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: Mapping[str, int]) -> Iterator[bool]:
-    """Hold a lock of the session if it is free, as `_hold_session_lock` does; yield whether it is held."""
-    is_held = cursor.execute(take, parameters).fetchone() == (True,)
+    """Hold a lock of the session if it is free; yield whether it is held.
+
+    The block may take any time, without the session. Only a process that is frozen, or has vanished with its machine,
+    loses the lock.
+    """
+    ((is_held, limit_ms),) = cursor.execute(take, parameters).fetchall()
+    keeper = LeaseKeeper(cursor.connection, limit_ms / 1000 / USES) if is_held and limit_ms else None
     try:
-        yield is_held
+        with keeper.keep() if keeper else nullcontext():
+            yield is_held
     finally:
+        if keeper:
+            keeper.end()
         if is_held:
             try:
                 cursor.execute(leave, parameters)

@@ -39,7 +39,7 @@ SELECT f.* FROM json_populate_recordset(
     %(files)s::json) f;
 
 -- keep_lease: whether flushing the table is left to this session from now on, until it is left idle for too long
-SELECT l.is_held
+SELECT l.is_held, (SELECT setting::bigint FROM pg_settings WHERE name = 'statement_timeout')
 FROM pg_try_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s) AS l (is_held),
      set_config('idle_session_timeout', CASE WHEN l.is_held THEN current_setting('statement_timeout') ELSE '0' END, false);
 

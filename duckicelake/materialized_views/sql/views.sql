@@ -37,7 +37,7 @@ UPDATE duckicelake_materialized_view SET every_seconds = %(every_seconds)s, on_c
 WHERE table_id = %(table_id)s;
 
 -- take_lease: whether this session may refresh a view, until it is left idle for too long
-SELECT l.is_held
+SELECT l.is_held, (SELECT setting::bigint FROM pg_settings WHERE name = 'statement_timeout')
 FROM pg_try_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s) AS l (is_held),
      set_config('idle_session_timeout', CASE WHEN l.is_held THEN current_setting('statement_timeout') ELSE '0' END, false);
 
