@@ -152,6 +152,20 @@ def widen_type(name: str, here: IcebergType, come: IcebergType) -> IcebergType |
     return None
 
 
+def is_same_type(one: IcebergType, other: IcebergType) -> bool:
+    """Return whether two types have the same values, whatever the ids of their fields."""
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        return [field.name for field in one.fields] == [field.name for field in other.fields] and all(
+            is_same_type(left.field_type, right.field_type)
+            for left, right in zip(one.fields, other.fields, strict=True)
+        )
+    if isinstance(one, ListType) and isinstance(other, ListType):
+        return is_same_type(one.element_type, other.element_type)
+    if isinstance(one, MapType) and isinstance(other, MapType):
+        return is_same_type(one.key_type, other.key_type) and is_same_type(one.value_type, other.value_type)
+    return one == other
+
+
 def build_field_ids(fields: Sequence[NestedField]) -> str:
     """Build the FIELD_IDS of DuckDB's COPY."""
     return "{" + ", ".join(f"{quote_name(one.name)}: {_field_id(one.field_id, one.field_type)}" for one in fields) + "}"

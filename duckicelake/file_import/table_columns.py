@@ -13,7 +13,7 @@ from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, Stri
 
 from duckicelake.client.schema_text import parse_partition_fields, parse_sort_fields
 from duckicelake.errors import BadColumnError, BadInputError
-from duckicelake.file_import.column_types import build_schema, widen_type
+from duckicelake.file_import.column_types import build_schema, is_same_type, widen_type
 from duckicelake.pipeline.destination import LoadRequest, Target
 
 if TYPE_CHECKING:
@@ -84,7 +84,25 @@ def choose_columns(
     kept += [
         NestedField(10_000 + number, name, type_, required=False) for number, (name, type_) in enumerate(new.items())
     ]
+    if given is not None:
+        _check_given(request.target, given, {one.name.lower(): one for one in kept})
     return LoadColumns(tuple(kept), new, widened)
+
+
+def _check_given(target: Target, given: Schema, columns: Mapping[str, NestedField]) -> None:
+    """Check that a table which is there has the columns of --schema, of their types or wider ones."""
+    for wanted in given.fields:
+        column = columns[wanted.name.lower()]
+        is_wider = widen_type(column.name, wanted.field_type, column.field_type) == column.field_type
+        if not is_wider and not is_same_type(column.field_type, wanted.field_type):
+            raise BadColumnError(
+                f"--schema has {wanted.name} {wanted.field_type}, and {target} has {column.name} {column.field_type}: "
+                f"leave --schema out, which gives the files the table's types, or change the table"
+            )
+        if wanted.required and not column.required:
+            raise BadColumnError(
+                f"--schema has {wanted.name} NOT NULL, and {target} lets {column.name} be NULL: leave NOT NULL out"
+            )
 
 
 def parse_layout(target: Target, schema: Schema) -> tuple[PartitionSpec, SortOrder]:

@@ -211,6 +211,30 @@ def test_wrong_inputs_load_nothing(
     assert not loads.has(table)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("id long, x long", "--schema has x long, and "),
+        ("id date, x string", "--schema has id date, and "),
+        ("id long not null, x string", "--schema has id NOT NULL, and "),
+        ("id long, x string, s struct<b long>", "--schema has s struct<"),
+    ],
+)
+def test_schema_that_a_table_does_not_have_loads_nothing(loads: Loads, table: str, given: str, message: str) -> None:
+    schema = "id long, x string, s struct<a long>"
+    file = loads.file("a.csv", "id,x\n1,2\n")
+    loads.run(file, "--table", table, "--yes", "--schema", schema)
+    error = loads.run(file, "--table", table, "--yes", "--schema", given, code=2)
+    assert message in error["message"], error
+    assert loads.rows(f"SELECT count(*) FROM lake.{table}") == [(1,)]
+    made = loads.run(file, "--table", table, "--yes", "--schema", f"{schema}, d double")
+    assert made["rows"] == 1
+    loads.run(file, "--table", table, "--yes", "--schema", "ID int, x string")
+    assert loads.rows(f"SELECT count(*), count(d) FROM lake.{table}") == [(3, 0)]
+    error = loads.run(file, "--table", table, "--schema", "id long, x string, e date", "--evolve", "strict", code=2)
+    assert "would need new e date" in error["message"]
+
+
 def test_places_without_files(loads: Loads, table: str) -> None:
     (loads.folder / "nothing").mkdir(exist_ok=True)
     for place in (loads.folder / "nothing", loads.folder / "absent.csv", loads.folder / "*.nope"):
