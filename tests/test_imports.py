@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "delta": {
         "errors", "extras", "properties", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "parquet",
-        "catalog", "changelog", "cli", "features",
+        "catalog", "changelog", "cli", "features", "maintenance",
     },
     "file_lake": {"errors", "settings", "postgres", "lake", "parquet", "catalog", "cli", "features"},
     "lineage": {

@@ -33,6 +33,7 @@ Kind = Literal[
     "remove-orphans",
     "statistics",
     "refresh",
+    "follow-delta",
 ]
 Result = Literal["done", "unchanged", "skipped", "failed"]
 KINDS: Final = frozenset(get_args(Kind))

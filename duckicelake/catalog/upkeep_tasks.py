@@ -45,8 +45,15 @@ class UpkeepSource:
     Attributes:
         actions: `module:attribute` of each kind's TaskAction.
         find_due: lists the tasks that are due now. It is called every few seconds, so it must be cheap.
+        find_asked: lists the tasks that a request for what is due now is to have done, whether or not one failed.
+        pause_setting: name of the setting with the seconds between two calls of `find_due`, by all processes together;
+            0: it is never called. None: it is called at each look at the lake.
+        is_used: whether the lake has anything that `find_due` looks at. Only sources with a setting are asked.
 
     """
 
     actions: Mapping[str, str] = field(default_factory=dict)
     find_due: Callable[[Services], Sequence[UpkeepTask]] = lambda _: ()
+    find_asked: Callable[[Services], Sequence[UpkeepTask]] = lambda _: ()
+    pause_setting: str | None = None
+    is_used: Callable[[Services], bool] = lambda _: True

@@ -231,11 +231,12 @@ def _sync_again(services: Services, name: str | None) -> bool:
 
 
 def _sync_one(services: Services, source: DeltaSource, *, is_first: bool) -> bool:
+    from duckicelake.delta.import_.sync import sync_in_parts
     from duckicelake.errors import CatalogError
 
     before = source.position.version
     try:
-        for now in _iterate_portions(services, source):
+        for now in sync_in_parts(services, source):
             if now.position.version > before:
                 typer.echo(f"{now.name}: {_format_versions(before + 1, now.position.version)} came")
                 before, is_first = now.position.version, False
@@ -249,18 +250,6 @@ def _sync_one(services: Services, source: DeltaSource, *, is_first: bool) -> boo
 
 def _format_versions(first: int, last: int) -> str:
     return f"version {first}" if first == last else f"versions {first} to {last}"
-
-
-def _iterate_portions(services: Services, source: DeltaSource) -> Iterator[DeltaSource]:
-    """Sync in transactions until no new version is left; yield the source after each."""
-    from duckicelake.delta.import_.sync import sync
-    from duckicelake.delta.log.reader import DeltaLog
-
-    log, version = DeltaLog(services.store, source.root), -1
-    while version < source.position.version:
-        version = source.position.version
-        source = sync(services, source, log)
-        yield source
 
 
 def _build_facts(status: SyncStatus) -> dict[str, object]:

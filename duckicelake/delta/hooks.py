@@ -1,4 +1,4 @@
-"""What Delta Lake adds to the core: followed tables, and Delta logs beside tables."""
+"""What Delta Lake adds to the core: tasks that follow Delta tables, and Delta logs beside tables."""
 
 from typing import Final
 
@@ -10,4 +10,5 @@ FEATURE: Final = Feature(
     service="duckicelake.delta.service:SERVICE",
     doctor_check="duckicelake.delta.doctor:DOCTOR_CHECK",
     commands="duckicelake.delta.commands:app",
+    upkeep_source="duckicelake.delta.import_.follower:UPKEEP_SOURCE",
 )

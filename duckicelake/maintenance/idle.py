@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from duckicelake.errors import BadInputError
-from duckicelake.maintenance.policy import ORPHANS_ENABLED, MaintenancePolicy, parse_policy
+from duckicelake.maintenance.policy import JOB_KINDS, ORPHANS_ENABLED, MaintenancePolicy, parse_policy
 from duckicelake.properties import BLOOM_FILTER_PREFIX, GC_ENABLED, MAX_SNAPSHOT_AGE_MS
 
 
@@ -11,7 +11,7 @@ class IdleKinds:
     """Finds the kinds, of some that are wanted, that no table asks for; of those that need a policy or can be off."""
 
     def __init__(self, kinds: Collection[str]) -> None:
-        self._reasons = {kind: set[str]() for kind in kinds}
+        self._reasons = {kind: set[str]() for kind in kinds if kind in JOB_KINDS}
         self._asked = set[str]()
 
     def look(self, policies: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from duckicelake.errors import CommitFailedError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake.snapshots import try_session_lock
-from duckicelake.postgres.queries import Transaction, load_queries
+from duckicelake.postgres.queries import Transaction, load_queries, replace_unstorable
 
 _SQL = load_queries("materialized_views", "views")
 _LEASE_KEY: Final = 0x6D766965  # "mvie"; a key of two parts, the other is the table
@@ -195,7 +195,7 @@ def note_refresh(
 
 def note_failure(cursor: Transaction, table_id: int, error: str) -> None:
     """Record why a refresh failed."""
-    kept = error[:_MAX_ERROR_CHARACTERS].replace("\0", "\ufffd").encode(errors="replace").decode()
+    kept = replace_unstorable(error[:_MAX_ERROR_CHARACTERS])
     cursor.execute(_SQL.note_failure, {"table_id": table_id, "error": kept})
 
 

@@ -65,3 +65,8 @@ def _split_queries(text: str) -> dict[str, str]:
     if not all(found.values()):
         raise ValueError("a query is empty: a comment may have a line like a head")
     return found
+
+
+def replace_unstorable(text: str) -> str:
+    """Replace the characters that a text of Postgres can't have: NUL, and lone surrogates."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()

@@ -136,7 +136,7 @@ def history(
     """Print what workers and Spark's pipeline did to tables, the newest first."""
     from duckicelake.maintenance.policy import JOB_KINDS
 
-    kinds = {*JOB_KINDS, "refresh"}
+    kinds = {*JOB_KINDS, "refresh", "follow-delta"}
     jobs = (job for job in lake.client.jobs(**_build_query(lake, what)) if job["kind"] in kinds)
     found = list(islice(jobs, limit))
     if as_json:

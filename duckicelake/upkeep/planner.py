@@ -9,9 +9,7 @@ from typing import Final
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.scan_explanation import parse_file_condition
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.catalog.upkeep_tasks import UpkeepSource
 from duckicelake.errors import BadInputError, InvalidRequestError
-from duckicelake.features.registry import load_hooks
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake import maintenance, snapshots
 from duckicelake.lake.ducklake.maintenance import InlinedRowStats, UpkeepStatistics
@@ -19,10 +17,10 @@ from duckicelake.maintenance.idle import IdleKinds
 from duckicelake.maintenance.plan import MaintenanceState, plan_jobs
 from duckicelake.maintenance.policy import AUTOMATIC, JOB_KINDS, parse_policy
 from duckicelake.maintenance.task import UpkeepTask
-from duckicelake.postgres.queries import Transaction
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.actions import list_kinds
 from duckicelake.upkeep.queue import DueTask
+from duckicelake.upkeep.sources import find_asked
 
 _CHUNK_TABLES: Final = 1000
 _LEASE_SECONDS: Final = 120.0
@@ -74,8 +72,10 @@ def request_tasks(
     """
     with services.database.statement() as cursor:
         now_ms = snapshots.read_clock(cursor)
-    planned = find_due(services, now_ms, namespace, table, kinds, idle)
+    of_jobs = [kind for kind in kinds if kind in JOB_KINDS]
+    planned = find_due(services, now_ms, namespace, table, of_jobs, idle) if of_jobs or not kinds else []
     found = [item for item in planned if item.task.kind in list_kinds() and (kinds or item.task.is_chosen)]
+    found += find_asked(services, namespace, table, kinds)
     if found:
         with services.database.transaction() as cursor:
             queue.enqueue(cursor, found, requested_by=services.caller.principal.name)
@@ -115,19 +115,6 @@ def request_part(
     with services.database.transaction() as cursor:
         queue.enqueue(cursor, found, requested_by=services.caller.principal.name)
     return found
-
-
-def plan_sources(services: Services) -> int:
-    """Put what features want done into the queue; return how many tasks came."""
-    count = 0
-    for source in load_hooks(UpkeepSource, "upkeep_source"):
-        tasks = source.find_due(services)
-        if not tasks:
-            continue
-        with services.database.transaction() as cursor:
-            due = [_identify(item, found) for item in tasks if (found := _find_id(cursor, item)) is not None]
-            count += queue.enqueue(cursor, due, is_repeated=True)
-    return count
 
 
 def find_due(
@@ -204,12 +191,3 @@ def _is_automatic(item: DueTask) -> bool:
 def keeps_itself(services: Services, policies: Mapping[str, str]) -> bool:
     """Return whether a lake says of itself what its workers do: a table's policies count only then."""
     return AUTOMATIC in policies or AUTOMATIC in services.maintenance
-
-
-def _find_id(cursor: Transaction, task: UpkeepTask) -> int | None:
-    found = maintenance.read_table_ids(cursor, to_schema_name(task.namespace), task.table, 0, None)
-    return found[0][0] if found else None
-
-
-def _identify(task: UpkeepTask, table_id: int) -> DueTask:
-    return DueTask(table_id, task, task.why, {})

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from multiprocessing import parent_process
 from types import FrameType
 from typing import Final
@@ -22,12 +23,14 @@ from duckicelake.lake.setup.format import require_known
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
 from duckicelake.upkeep import queue
-from duckicelake.upkeep.planner import keeps_itself, plan_lake, plan_sources
+from duckicelake.upkeep.planner import keeps_itself, plan_lake
+from duckicelake.upkeep.sources import SourcePlanner
 from duckicelake.upkeep.worker import Worker, WorkerLimits
 
 LOOK_SECONDS: Final = 2.0
 """Between two looks at a lake that has just had something to do."""
 MAX_LOOK_SECONDS: Final = 60.0
+_MIN_PAUSE_SECONDS: Final = 0.05
 STOP_SECONDS: Final = 5.0
 """For which a task may go on after SIGTERM until it is given back and the process ends."""
 
@@ -43,6 +46,7 @@ class LakeRounds:
         self._open: OrderedDict[str, tuple[Warehouse, Services]] = OrderedDict()
         self._pauses: dict[str, tuple[float, float]] = {}
         """By lake: when it is looked at next, and after how long the time after that."""
+        self._sources: dict[str, SourcePlanner] = {}
         self._names: dict[str, str] = {}
         """Of the lakes in the first one's database, by schema."""
         self._notices = first.database.open_listener(queue.CHANNEL)
@@ -82,8 +86,14 @@ class LakeRounds:
             elif idle_seconds is not None and time.monotonic() - used_at > idle_seconds:
                 return
             else:
-                for schema in self._notices.wait(LOOK_SECONDS / 2) & self._names.keys():
+                for schema in self._notices.wait(self._find_pause()) & self._names.keys():
                     self._pauses.pop(self._names[schema], None)
+
+    def _find_pause(self) -> float:
+        """Find after how many seconds to go round again at the latest."""
+        open_lakes = (planner for name, planner in self._sources.items() if self._is_open(name) and planner.is_used)
+        next_at = min((planner.next_at for planner in open_lakes), default=inf)
+        return max(_MIN_PAUSE_SECONDS, min(LOOK_SECONDS / 2, next_at - time.monotonic()))
 
     def _go_round(self) -> bool:
         """Do one task of each lake that has one; return whether any had."""
@@ -100,20 +110,33 @@ class LakeRounds:
 
     def _look(self, name: str, reach: Callable[[], Services]) -> bool:
         at, pause = self._pauses.get(name, (0.0, LOOK_SECONDS))
-        if time.monotonic() < at:
+        sources = self._sources.get(name)
+        if sources is None:
+            sources = self._sources[name] = SourcePlanner(self._settings)
+        is_look = time.monotonic() >= at
+        if not is_look and not self._is_source_due(name, sources):
             return False
         try:
-            found = self._keep(reach())
+            found = self._keep(reach(), sources, is_look=is_look)
         except CatalogError as error:  # the lakes of a server fail one by one
             sys.stderr.write(f"upkeep of {name or 'the first warehouse'}: {error}\n")
-            found = False
-        pause = LOOK_SECONDS if found else min(2 * pause, MAX_LOOK_SECONDS)
-        self._pauses[name] = (time.monotonic() + (0 if found else pause), pause)
+            found, is_look = False, True
+            sources.rest(pause)
+        if is_look or found:
+            pause = LOOK_SECONDS if found else min(2 * pause, MAX_LOOK_SECONDS)
+            self._pauses[name] = (time.monotonic() + (0 if found else pause), pause)
         return found
 
-    def _keep(self, services: Services) -> bool:
+    def _is_source_due(self, name: str, sources: SourcePlanner) -> bool:
+        """Return whether a feature is due that looks at a lake; none opens a lake again that was closed for others."""
+        return self._is_open(name) and sources.is_used and time.monotonic() >= sources.next_at
+
+    def _is_open(self, name: str) -> bool:
+        return not name or name in self._open
+
+    def _keep(self, services: Services, sources: SourcePlanner, *, is_look: bool) -> bool:
         """Plan a lake if that is due, and do one of its tasks; return whether there was one."""
-        plan_if_due(services, self._settings.upkeep_seconds)
+        plan_if_due(services, sources, self._settings.upkeep_seconds, is_look=is_look)
         with services.database.statement() as cursor:
             has_task = queue.watch_lake(cursor).has_open_task
         if not has_task:
@@ -139,9 +162,12 @@ class LakeRounds:
             close_warehouse(self._first, found[1])
 
 
-def plan_if_due(services: Services, seconds: float) -> bool:
-    """Plan a lake that keeps itself, if that is due, and what features want; return whether a task may be taken."""
-    plan_sources(services)
+def plan_if_due(services: Services, sources: SourcePlanner, seconds: float, *, is_look: bool = True) -> bool:
+    """Plan a lake that keeps itself, if that is due, and what features want; return whether a task may be taken.
+
+    is_look: also ask the features that are asked at each look.
+    """
+    sources.plan(services, is_look=is_look)
     with services.database.statement() as cursor:
         found = queue.watch_lake(cursor)
     is_planned = bool(found.is_plan_due and keeps_itself(services, found.policies) and plan_lake(services, seconds))

@@ -126,6 +126,14 @@ def note_plan(cursor: Transaction, snapshot: int, seconds: float) -> None:
     cursor.execute(_SQL.note_plan, {"snapshot": snapshot, "seconds": seconds})
 
 
+def take_look(cursor: Transaction, setting: str, seconds: float) -> bool:
+    """Take the next look at what a feature wants done; False if it isn't due. The one after it is so much later.
+
+    setting: the name of the setting that has the seconds.
+    """
+    return bool(cursor.execute(_SQL.take_look, {"setting": setting, "seconds": seconds}).fetchall())
+
+
 def read_policies(cursor: Transaction) -> dict[str, str]:
     """Read the policies of the whole lake."""
     (row,) = cursor.execute(_SQL.policies).fetchall()

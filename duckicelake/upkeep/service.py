@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from time import monotonic
 from typing import IO, Final
 
 from duckicelake.catalog.context.background_threads import run_in_thread
@@ -19,6 +20,7 @@ from duckicelake.settings.model import Settings
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.planner import keeps_itself
 from duckicelake.upkeep.process import STOP_SECONDS, plan_if_due, run_child
+from duckicelake.upkeep.sources import SourcePlanner
 
 _LOOK_SECONDS: Final = 5.0
 _IDLE_LOOK_SECONDS: Final = 30.0
@@ -136,6 +138,9 @@ class LakePlanner:
         self._settings = settings
         self._services = services
         self._failed = failed
+        self._sources = SourcePlanner(settings)
+        self._look_at = 0.0
+        """When the lake is looked at next, by `monotonic`."""
         self._failures: dict[str, int] = {}
         self._news = threading.Event()
         self._is_stopped = False
@@ -157,19 +162,27 @@ class LakePlanner:
         """Look until it is stopped, or the event is set."""
         pause = _LOOK_SECONDS
         while True:
-            self._news.wait(pause)
+            is_woken = self._news.wait(pause)
             self._news.clear()
             if self._is_stopped or ended.is_set():
                 return
             try:
-                pause = self._look()
+                pause = self._plan(is_woken=is_woken)
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
                 self._failed(error)
                 pause = _IDLE_LOOK_SECONDS
 
+    def _plan(self, *, is_woken: bool) -> float:
+        """Look at the lake, or only ask the features that are due; return the seconds until either is due again."""
+        if is_woken or monotonic() >= self._look_at:
+            self._look_at = monotonic() + self._look()
+        elif self._sources.plan(self._services, is_look=False):
+            _PROCESSES.start(self._settings)
+        return max(0.0, min(self._look_at, self._sources.next_at) - monotonic())
+
     def _look(self) -> float:
         """Look once; return the seconds until the next look."""
-        has_task = plan_if_due(self._services, self._settings.upkeep_seconds)
+        has_task = plan_if_due(self._services, self._sources, self._settings.upkeep_seconds)
         with self._services.database.statement() as cursor:
             totals = {total.state: total for total in queue.count_tasks(cursor)}
             policies = queue.read_policies(cursor)

@@ -36,7 +36,7 @@ from duckicelake.errors import (
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
 from duckicelake.maintenance.policy import MaintenancePolicy, parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
-from duckicelake.postgres.queries import Transaction
+from duckicelake.postgres.queries import Transaction, replace_unstorable
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.actions import list_kinds, load_action
 from duckicelake.upkeep.queue import ClaimedTask, State
@@ -281,7 +281,7 @@ def explain_outcome(outcome: TaskOutcome, claimed: ClaimedTask) -> TaskEnd:
 
 def explain_end(error: Exception, claimed: ClaimedTask, quiet_until_ms: int | None = None) -> TaskEnd:
     """Say what becomes of a task that raised: it waits for another attempt, has failed, or is blocked."""
-    message = " ".join(str(error).split()) or type(error).__name__
+    message = replace_unstorable(" ".join(str(error).split())) or type(error).__name__
     if isinstance(error, TaskStoppedError):
         state: State = "queued" if quiet_until_ms is None else "waiting"
         return TaskEnd(state, message, until_ms=quiet_until_ms, is_attempt=False)

@@ -41,7 +41,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="duckicelake-delta-") as folder:
         root = Path(folder, "table")
         write_delta_table(root, files, files // EACH)
-        with running_bench(settings={"DUCKICELAKE_ALLOWED_LOCATIONS": folder}) as bench:
+        with running_bench(
+            settings={"DUCKICELAKE_ALLOWED_LOCATIONS": folder, "DUCKICELAKE_UPKEEP_WORKERS": "1"}
+        ) as bench:
             results = [*imported(bench, root, files), *planned(root, files), *followed(bench, root, options.appends)]
     report(f"A Delta table of {files:,} files in {files // EACH:,} versions", results, options)
 

@@ -20,7 +20,6 @@ from duckicelake.cli.console.terminal import parse_time
 from duckicelake.cli.gc import collect_orphans
 from duckicelake.cli.wiring.examination import examine
 from duckicelake.delta.export import logs
-from duckicelake.delta.import_ import sources
 from duckicelake.errors import InvalidRequestError, InvalidSettingsError, UnavailableError
 from duckicelake.lake.ducklake import snapshots
 from duckicelake.lake.ducklake.database import open_lake_database
@@ -275,7 +274,6 @@ def test_no_two_locks_of_sessions_and_transactions_have_one_key() -> None:
         snapshots.LOCK_KEY,
         snapshots.QUEUE_KEY,
         source.FOLLOWER_KEY,
-        sources.FOLLOWER_KEY,
         logs.KEEPER_KEY,
         entries.AWAITED_KEY,
         identity.SERVERS_KEY,

@@ -18,7 +18,8 @@ from duckicelake.materialized_views.view_rows import Schedule
 from duckicelake.materialized_views.views import schedule_view
 from duckicelake.query import contents
 from duckicelake.query.contents import ContentProcess
-from duckicelake.upkeep.planner import plan_sources
+from duckicelake.settings.model import Settings
+from duckicelake.upkeep.sources import SourcePlanner
 from duckicelake.upkeep.worker import Worker, WorkerLimits
 from tests.materialized_views.conftest import Views
 
@@ -83,12 +84,14 @@ def test_view_is_due_once_a_source_has_changed(views: Views, tmp_path: Path) -> 
 def test_worker_refreshes_what_is_due_and_the_queue_says_so(views: Views) -> None:
     schedule(views, on_change=True)
     views.lake.run("INSERT INTO t VALUES (2)")
-    assert plan_sources(views.services) == 1
+    planner = SourcePlanner(Settings())
+    assert planner.plan(views.services, is_look=False) == 0
+    assert planner.plan(views.services, is_look=True) == 1
     worker = Worker(WorkerLimits(256 * 1024**2, 256 * 1024**2, 1))
     assert worker.work(views.services)
     views.assert_exact("mv", "SELECT k FROM {t}")
     assert views.find("mv").last.mode == "incremental"
-    assert plan_sources(views.services) == 0
+    assert planner.plan(views.services, is_look=True) == 0
     (job,) = list_jobs(views.services, PageRequest(), kind="refresh").items
     assert (job.result, job.message) == ("done", "incremental: only rows were appended")
 

@@ -4,12 +4,16 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouse import settle
+from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.lake.ducklake import maintenance
 from duckicelake.maintenance.policy import parse_policy
@@ -146,6 +150,32 @@ def has_one_manifest(client: Client, _: Duck) -> bool:
     return len(Draft(client.metadata()).parent_manifests) == 1
 
 
+def follow_delta_table(services: Services) -> None:
+    root = find_delta_root(services)
+    write_deltalake(str(root), delta_rows(-1))
+    import_table(services, DeltaImport(str(root), NS, "followed", following=True))
+
+
+def append_version(client: Client, _: Duck, step: int) -> None:
+    write_deltalake(str(find_delta_root(client.services)), delta_rows(step), mode="append")
+
+
+def find_delta_root(services: Services) -> Path:
+    return Path(services.policy.warehouse) / "delta" / "followed"
+
+
+def delta_rows(number: int) -> pa.Table:
+    return pa.table({"id": pa.array([number], pa.int64()), "name": ["n"]})
+
+
+def has_each_version_once(client: Client, duck: Duck) -> bool:
+    delta = DeltaTable(find_delta_root(client.services))
+    versions = [int(one["summary"]["delta.version"]) for one in client.metadata("followed")["snapshots"]]
+    expected = sorted(delta.to_pyarrow_table().column("id").to_pylist())
+    found = [row[0] for row in duck.sql("SELECT id FROM lake.ns.followed ORDER BY id").fetchall()]
+    return versions == list(range(delta.version() + 1)) and found == expected
+
+
 def has_the_rows_of_its_source(_: Client, duck: Duck) -> bool:
     return duckdb_rows(duck, "mv") == duckdb_rows(duck)
 
@@ -161,6 +191,7 @@ KINDS = {
     "bloom-filters": Kind(insert_files, has_filters, begin=ask_for_filters),
     "pack-manifests": Kind(append_rows, has_one_manifest, begin=leave_manifests),
     "refresh": Kind(append_rows, has_the_rows_of_its_source, table="mv", begin=make_view),
+    "follow-delta": Kind(append_version, has_each_version_once, table="followed", begin=follow_delta_table),
 }
 
 
@@ -192,7 +223,7 @@ def test_task_killed_at_any_step_happens_once_in_the_end(
     assert ending.answered, ending.log
     assert find_task(services).state == "done", ending.log
     assert kind.is_done(Client(fresh(services)), ducklake)
-    assert_whole_catalog(services)
+    assert_whole_catalog(services, kept="followed")
     check_table(services, ducklake, before, ending)
 
 

@@ -29,7 +29,6 @@ Task = Literal[
     "lineage",  # events of what was followed
     "reads",  # noting what engines read
     "delta_log",  # keeping Delta logs beside tables
-    "delta",  # bringing the next versions of a Delta table that is followed
     "flush",  # writing a table's rows to files
     "duckdb_login",  # ending logins of DuckDB
     "uploads",  # deleting what clients uploaded for commits of long ago

@@ -1,125 +1,140 @@
-"""A background thread that syncs followed Delta tables soon after new versions appear."""
+"""Follow Delta tables by tasks of the upkeep: find those with newer versions, and import these."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from functools import partial
-from time import monotonic
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
-from duckicelake.catalog.context.background_threads import Failed, LeaderTask, run_as_leader
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.load import load_current_table
+from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
 from duckicelake.delta.import_ import sources
-from duckicelake.delta.import_.sources import DeltaSource
-from duckicelake.delta.import_.sync import SYNCER, sync
-from duckicelake.delta.log.reader import DeltaLog
-from duckicelake.errors import NoSuchTableError
-from duckicelake.iceberg.identifiers import parse_schema_name
-from duckicelake.postgres.notify import NotificationListener
-from duckicelake.postgres.queries import Transaction
+from duckicelake.delta.import_.sources import FOLLOW_KIND, DeltaSource
+from duckicelake.delta.import_.sync import SYNCER, find_source, sync_in_parts
+from duckicelake.delta.log.files import LogFiles
+from duckicelake.delta.log.segments import LogListing, find_newest_version
+from duckicelake.errors import CatalogError, FileMissingError, NoSuchTableError, TaskStoppedError
+from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
+from duckicelake.maintenance.policy import parse_policy
+from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.storage.threads import run_in_parallel
 
-_IDLE_SECONDS: Final = 1.0
-"""Seconds between two looks for tables to follow, while there are none."""
 _LIST_SECONDS: Final = 60.0
-"""Seconds after which a log is listed although its next version isn't there: it may have been replaced."""
-_RETRY_SECONDS: Final = 10.0
-
-DeltaTableFailed = Callable[[DeltaSource, Exception], object]
+"""After which a log is listed although its next version isn't there, as it may have been replaced. What failed is tried
+again then, too."""
 
 
-def follow_delta_in_background(
-    services: Services, seconds: float, failed: Failed, table_failed: DeltaTableFailed
-) -> AbstractContextManager[None]:
-    """Follow Delta tables in a thread until the block ends, looking every `seconds`.
-
-    table_failed: called with each new reason why a table can't go on. failed: called with errors that concern all.
-    """
-    follower = DeltaFollower(replace(services, caller=SYNCER), table_failed)
-    work = partial(_follow, follower, seconds)
-    duty = LeaderTask("delta-follower", None, sources.is_follower_free, sources.take_lead, work)
-    return run_as_leader(services, duty, failed)
+def is_used(services: Services) -> bool:
+    """Return whether the lake has a followed table."""
+    with services.database.statement(only_reads=True) as cursor:
+        return sources.is_any_followed(cursor)
 
 
-def _follow(follower: "DeltaFollower", seconds: float, notices: NotificationListener, cursor: Transaction) -> None:
-    while not notices.is_closed:
+def find_due(services: Services) -> Sequence[UpkeepTask]:
+    """Find the followed tables with newer versions, and those whose last task failed some time ago."""
+    with services.database.statement() as cursor:
+        listed = sources.take_listings(cursor, _LIST_SECONDS)
         followed = sources.read_sources(cursor, followed=True)
-        with notices.kept_alive():
-            came = follower.look(followed, lambda: notices.is_closed)
-        if not came:
-            notices.rest(seconds if followed else _IDLE_SECONDS)
+        open_tasks = sources.read_open_tasks(cursor)
+    wanted = [source for source in followed if source.table_id in listed or source.table_id not in open_tasks]
+
+    def find_reason(source: DeltaSource) -> str | None:
+        if source.table_id not in listed:
+            return None if source.error is not None else _find_next(services, source)
+        if source.error is not None or source.table_id in open_tasks:
+            return "its last task was not done"
+        return _find_change(services, source)
+
+    return _build_tasks(wanted, find_reason)
 
 
-@dataclass(slots=True)
-class _FollowedTable:
-    """State of a table between two looks. listed, rests_until: by the monotonic clock."""
+def find_asked(services: Services) -> Sequence[UpkeepTask]:
+    """Find the followed tables with newer versions, and those that stand still."""
+    with services.database.statement(only_reads=True) as cursor:
+        followed = sources.read_sources(cursor, followed=True)
 
-    root: str
-    log: DeltaLog | None = None
-    listed: float = float("-inf")
-    rests_until: float = 0.0
+    def find_reason(source: DeltaSource) -> str | None:
+        return "it stands still" if source.error is not None else _find_next(services, source)
+
+    return _build_tasks(followed, find_reason)
 
 
-class DeltaFollower:
-    """Looks at followed tables repeatedly, in one thread."""
+def _build_tasks(
+    followed: Sequence[DeltaSource], find_reason: Callable[[DeltaSource], str | None]
+) -> Sequence[UpkeepTask]:
+    policy = parse_policy({})
+    return [
+        UpkeepTask(FOLLOW_KIND, parse_schema_name(source.schema_name), source.table_name, why, policy, 0)
+        for source, why in zip(followed, run_in_parallel(find_reason, followed), strict=True)
+        if why is not None
+    ]
 
-    def __init__(self, services: Services, table_failed: DeltaTableFailed) -> None:
-        self._services = services
-        self._table_failed = table_failed
-        self._known: dict[int, _FollowedTable] = {}
 
-    def look(self, followed: list[DeltaSource], is_ended: Callable[[], bool] = lambda: False) -> bool:
-        """Import new versions of each table, of long logs a part; return whether there may be more at once."""
-        self._known = {source.table_id: self._of(source) for source in followed}
-        ahead = run_in_parallel(self._may_be_ahead, followed)
-        came = False
-        for source, is_ahead in zip(followed, ahead, strict=True):
-            if is_ahead and not is_ended():
-                came |= self._sync(source)
-        return came
+def _find_next(services: Services, source: DeltaSource) -> str | None:
+    """Look for the file of the next version by its name, which lists nothing."""
+    version = source.position.version + 1
+    try:
+        services.store.size(LogListing(source.root).commit_name(version))
+    except FileMissingError:
+        return None
+    except Exception:  # noqa: BLE001 - the task says what it is
+        return f"version {version} can not be looked for"
+    return f"version {version} is there"
 
-    def _of(self, source: DeltaSource) -> _FollowedTable:
-        known = self._known.get(source.table_id)
-        return known if known is not None and known.root == source.root else _FollowedTable(source.root)
 
-    def _may_be_ahead(self, source: DeltaSource) -> bool:
-        known, now = self._known[source.table_id], monotonic()
-        if now < known.rests_until:
-            return False
-        if known.log is None or source.error is not None or now - known.listed > _LIST_SECONDS:
-            return True
-        try:
-            return known.log.has_next(source.position.version)
-        except Exception:  # noqa: BLE001 - syncing reports the error
-            return True
+def _find_change(services: Services, source: DeltaSource) -> str | None:
+    """List the log, and look whether its newest version is another one."""
+    version = source.position.version
+    try:
+        newest = find_newest_version(LogFiles(services.store, source.root).listing())
+    except Exception:  # noqa: BLE001 - the task says what it is
+        return "its log can not be listed"
+    if newest == version:
+        return None
+    return f"version {newest} is there" if newest > version else f"version {version} is gone"
 
-    def _sync(self, source: DeltaSource) -> bool:
-        known = self._known[source.table_id]
-        try:
-            if known.log is None:
-                known.log = DeltaLog(self._services.store, source.root)
-                self._load(source)
-            after = sync(self._services, source, known.log)
-        except NoSuchTableError:  # renamed or dropped since it was listed
-            return False
-        except Exception as error:  # noqa: BLE001 - whatever it was, other tables are followed
-            known.rests_until = monotonic() + _RETRY_SECONDS
-            self._fail(source, error)
-            return False
-        known.listed = monotonic()
-        if source.error is not None and after.error is not None:
-            with self._services.database.statement() as cursor:
-                sources.clear_failure(cursor, source)
-        return after.position.version > source.position.version
 
-    def _load(self, source: DeltaSource) -> None:
-        """Load a table before its next version comes: the first load of a long history takes a while."""
-        load_current_table(self._services, parse_schema_name(source.schema_name), source.table_name)
+def run_follow(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
+    """Import the new versions of a followed table, of a long log in several transactions.
 
-    def _fail(self, source: DeltaSource, error: Exception) -> None:
-        self._services.meter.task_failed("delta")
-        with self._services.database.statement() as cursor:
-            is_new = sources.record_failure(cursor, source, str(error) or type(error).__name__)
-        if is_new:
-            self._table_failed(source, error)
+    Raises what `sync` does, and TaskStoppedError; versions that came before stay.
+    """
+    services = replace(services, caller=SYNCER)
+    source = _find_followed(services, task.namespace, task.table)
+    if source is None:
+        return TaskOutcome("unchanged", "it follows no Delta table any more")
+    first = source.position.version + 1
+    try:
+        for after in sync_in_parts(services, source, control.check):
+            source = after
+            control.report({"versions": source.position.version + 1 - first})
+    except (NoSuchTableError, TaskStoppedError):
+        raise
+    except Exception as error:
+        with suppress(CatalogError), services.database.statement() as cursor:
+            sources.record_failure(cursor, source, str(error) or type(error).__name__)
+        raise
+    if source.error is not None:
+        with services.database.statement() as cursor:
+            sources.clear_failure(cursor, source)
+    last = source.position.version
+    if last < first:
+        return TaskOutcome("unchanged", f"it is at version {last}, the newest")
+    came = f"version {last}" if last == first else f"versions {first} to {last}"
+    return TaskOutcome("done", f"{came} came", (), {"versions": last - first + 1})
+
+
+def _find_followed(services: Services, namespace: Namespace, table: str) -> DeltaSource | None:
+    try:
+        source = find_source(services, f"{to_schema_name(namespace)}.{table}")
+    except NoSuchTableError:
+        return None
+    return source if source.following else None
+
+
+UPKEEP_SOURCE: Final = UpkeepSource(
+    {FOLLOW_KIND: f"{__name__}:run_follow"},
+    find_due,
+    find_asked,
+    pause_setting="delta_sync_seconds",
+    is_used=is_used,
+)

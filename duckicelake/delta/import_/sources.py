@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from duckicelake.lake.conflicts import StaleBaseError
-from duckicelake.lake.ducklake.snapshots import LOCK_KEY
-from duckicelake.postgres.queries import Transaction, load_queries
+from duckicelake.postgres.queries import Transaction, load_queries, replace_unstorable
 
 _SQL = load_queries("delta.import_", "sources")
-FOLLOWER_KEY: Final = LOCK_KEY + 3
+FOLLOW_KIND: Final = "follow-delta"
+"""Of the tasks that import new versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,11 @@ def is_redefined(cursor: Transaction, source: DeltaSource) -> bool:
 
 def record_failure(cursor: Transaction, source: DeltaSource, error: str) -> bool:
     """Record why the next version can't be imported, as a text for Postgres; False if that is known already."""
-    kept = error.replace("\0", "\ufffd").encode(errors="replace").decode()
-    parameters = {"table_id": source.table_id, "version": source.position.version, "error": kept}
+    parameters = {
+        "table_id": source.table_id,
+        "version": source.position.version,
+        "error": replace_unstorable(error),
+    }
     return bool(cursor.execute(_SQL.fail, parameters).rowcount)
 
 
@@ -107,18 +110,26 @@ def clear_failure(cursor: Transaction, source: DeltaSource) -> None:
 
 
 def end_following(cursor: Transaction, table_id: int) -> bool:
-    """Let all clients write the table from now on; False if it isn't followed."""
-    return bool(cursor.execute(_SQL.adopt, {"table_id": table_id}).rowcount)
+    """Let all clients write the table from now on; False if it isn't followed.
+
+    Its task leaves the queue, unless it runs.
+    """
+    return bool(cursor.execute(_SQL.adopt, {"table_id": table_id, "kind": FOLLOW_KIND}).rowcount)
 
 
-def is_follower_free(cursor: Transaction) -> bool:
-    """Return whether no process follows Delta tables now."""
-    return cursor.execute(_SQL.is_free, {"key": FOLLOWER_KEY}).fetchone() == (True,)
+def is_any_followed(cursor: Transaction) -> bool:
+    """Return whether the lake has a followed table."""
+    return cursor.execute(_SQL.is_any_followed).fetchone() == (True,)
 
 
-def take_lead(cursor: Transaction) -> bool:
-    """Try to become the follower of Delta tables for this session; False if another process is."""
-    return cursor.execute(_SQL.lead, {"key": FOLLOWER_KEY}).fetchone() == (True,)
+def read_open_tasks(cursor: Transaction) -> set[int]:
+    """Read which tables have a task that isn't done: it waits, runs, or couldn't be done."""
+    return {row[0] for row in cursor.execute(_SQL.open_tasks, {"kind": FOLLOW_KIND}).fetchall()}
+
+
+def take_listings(cursor: Transaction, seconds: float) -> set[int]:
+    """Take the followed tables whose logs no process has listed for so many seconds, as this one lists them now."""
+    return {row[0] for row in cursor.execute(_SQL.take_listings, {"seconds": seconds}).fetchall()}
 
 
 def _build_columns(position: DeltaPosition) -> dict[str, Any]:

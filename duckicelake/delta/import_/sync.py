@@ -1,6 +1,6 @@
 """Sync imported tables with new versions of their Delta tables, report their state, and end following."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -142,6 +142,21 @@ def sync(services: Services, source: DeltaSource, log: DeltaLog) -> DeltaSource:
     if failure is not None:
         raise failure
     return source
+
+
+def sync_in_parts(
+    services: Services, source: DeltaSource, check: Callable[[], object] = lambda: None
+) -> Iterator[DeltaSource]:
+    """Sync until no version is left; yield the source after each transaction. Raises what `sync` and `check` do.
+
+    check: is called before each.
+    """
+    log, version = DeltaLog(services.store, source.root), -1
+    while version < source.position.version:
+        check()
+        version = source.position.version
+        source = sync(services, source, log)
+        yield source
 
 
 def _iterate_ends(before: int, newest: int) -> Iterator[int]:

@@ -19,6 +19,12 @@ UPDATE duckicelake_upkeep
 SET planned = clock_timestamp(), snapshot = %(snapshot)s,
     next_plan = clock_timestamp() + %(seconds)s * interval '1 second';
 
+-- take_look: leave the next look at what a feature wants done to this process, if it is due
+INSERT INTO duckicelake_upkeep_look AS l (setting, next_look)
+VALUES (%(setting)s, clock_timestamp() + %(seconds)s * interval '1 second')
+ON CONFLICT (setting) DO UPDATE SET next_look = EXCLUDED.next_look WHERE l.next_look <= clock_timestamp()
+RETURNING setting;
+
 -- policies: of the whole lake
 SELECT policies FROM duckicelake_upkeep;
 

@@ -21,7 +21,6 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.changelog.entries import START_POSITION, WantedChanges, read_changes
 from duckicelake.changelog.writer import follow_in_background
 from duckicelake.delta.export.keeper import keep_delta_logs_in_background
-from duckicelake.delta.import_.follower import follow_delta_in_background
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lineage.delivery import outbox
 from duckicelake.lineage.delivery.couriers import DeliveryLimits, deliver_in_background
@@ -31,7 +30,6 @@ from duckicelake.lineage.delivery.transports import open_outlet
 from duckicelake.lineage.graph.store import record_events
 from tests.conftest import services_of
 from tests.delta.export.readers import delta_rs
-from tests.support.followed_table import Following, batch
 from tests.support.lakes import Lake
 from tests.support.lineage_events import event, table
 from tests.support.receiver import Receiver, receiving
@@ -52,7 +50,6 @@ class Place:
     """Where the work comes from and goes to."""
 
     lake: Lake
-    followed: Following
     receiver: Receiver
 
     @property
@@ -66,10 +63,6 @@ def write_changelog(services: Services, failed: Failed, _uri: str) -> AbstractCo
 
 def keep_delta_logs(services: Services, failed: Failed, _uri: str) -> AbstractContextManager[None]:
     return keep_delta_logs_in_background(services, failed, lambda _, error: failed(error))
-
-
-def follow_delta(services: Services, failed: Failed, _uri: str) -> AbstractContextManager[None]:
-    return follow_delta_in_background(services, 0.1, failed, lambda _, error: failed(error))
 
 
 def deliver(services: Services, failed: Failed, uri: str) -> AbstractContextManager[None]:
@@ -118,14 +111,6 @@ def list_logged(place: Place) -> Counter[int]:
     return Counter({number: count // ROWS for number, count in rows.items()})
 
 
-def append_version(place: Place, number: int) -> None:
-    place.followed.append(batch(number, 1))
-
-
-def list_imported(place: Place) -> Counter[int]:
-    return Counter(row[0] for row in place.lake.duck.execute("SELECT id FROM followed").fetchall())
-
-
 def record_event(place: Place, number: int) -> None:
     with place.lake.services.database.transaction() as cursor:
         record_events(cursor, [event(number, outputs=(table(str(number)),))], origin="catalog")
@@ -138,7 +123,6 @@ def list_received(place: Place) -> Counter[int]:
 LEADERS = {
     "changelog": Leader(write_changelog, create_table, list_created),
     "Delta logs": Leader(keep_delta_logs, insert_row, list_logged),
-    "Delta tables": Leader(follow_delta, append_version, list_imported),
     "lineage": Leader(deliver, record_event, list_received),
 }
 
@@ -149,12 +133,9 @@ def place(services: Services, ducklake: duckdb.DuckDBPyConnection) -> Iterator[P
     lake.run("CREATE TABLE logged (a INTEGER)")
     lake.metadata("logged")
     lake.commit({"action": "set-properties", "updates": {"delta.enabled": "true"}}, table="logged")
-    followed = Following(services, ducklake, "followed")
-    followed.append(batch(1000, 1))
-    followed.begin()
     with receiving() as receiver:
         outbox.register_receivers(services.database, [each.name for each in parse_receivers([receiver.uri])])
-        yield Place(lake, followed, receiver)
+        yield Place(lake, receiver)
 
 
 @pytest.mark.parametrize("name", LEADERS)

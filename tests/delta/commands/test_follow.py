@@ -54,7 +54,7 @@ class Shell:
 
 @pytest.mark.commands
 def test_followed_table_from_its_import_to_its_adoption(lake: Path) -> None:
-    with serving(lake) as served:
+    with serving(lake, DUCKICELAKE_UPKEEP_WORKERS="1") as served:
         shell = Shell(lake, served.uri)
         assert shell.run("status") == "no table was imported from Delta\n"
         shell.imported("t", "--follow")

@@ -2,7 +2,6 @@
 
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -12,13 +11,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.catalog.tables import drop_table, rename_table
+from duckicelake.catalog.tables import drop_table
 from duckicelake.delta.import_ import sources
-from duckicelake.delta.import_.follower import DeltaFollower, follow_delta_in_background
 from duckicelake.delta.import_.sync import adopt_table, read_statuses, sync
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import CatalogError, ExpiredError, InvalidRequestError
-from duckicelake.iceberg.rest import RenameTableRequest
 from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_duckdb, new_lake, services_of
@@ -184,37 +181,6 @@ def test_process_that_is_killed_anywhere_has_brought_a_version_or_not(make: Make
     table.assert_alike()
 
 
-UNREADABLE = {
-    "protocol": {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": ["fromTheFuture"],
-        "writerFeatures": ["fromTheFuture"],
-    }
-}
-INFO = {"commitInfo": {"timestamp": 1, "operation": "UPGRADE PROTOCOL"}}
-
-
-def test_feature_that_is_not_read_stops_its_table_alone(make: Make) -> None:
-    stuck, other = make("stuck"), make("other")
-    before = stuck.append()
-    stuck.log(UNREADABLE, INFO)
-    other.append()
-    failed: list[tuple[str, str]] = []
-    follower = DeltaFollower(stuck.services, lambda source, error: failed.append((source.table_name, str(error))))
-    for _ in range(3):
-        follower.look([stuck.source(), other.source()])
-    assert (stuck.source().position.version, other.source().position.version) == (before, 1)
-    ((name, why),) = failed
-    assert name == "stuck"
-    assert "fromTheFuture" in why
-    assert str(stuck.root) in why
-    (status,) = [each for each in read_statuses(stuck.services) if each.source.table_name == "stuck"]
-    assert (status.behind, status.problem) == (1, why)
-    adopt_table(stuck.services, "main.stuck")
-    stuck.duck.execute("INSERT INTO stuck VALUES (1, 'ours')")
-
-
 def test_versions_that_are_gone_from_the_log_are_an_error_that_says_what_to_do(make: Make) -> None:
     table = make("cleaned")
     for _ in range(3):
@@ -272,62 +238,6 @@ def test_adopted_table_is_written_here_and_left_behind(make: Make) -> None:
     assert (status.source.following, status.behind) == (False, 1)
     with pytest.raises(InvalidRequestError, match="it can be written already"):
         adopt_table(table.services, "main.adopted")
-
-
-def test_error_that_postgres_can_not_keep_stops_no_other_table(make: Make) -> None:
-    odd, other = make("odd"), make("beside")
-    odd.log(
-        {
-            "protocol": {
-                "minReaderVersion": 3,
-                "minWriterVersion": 7,
-                "readerFeatures": ["a\0b"],
-                "writerFeatures": ["a\0b"],
-            }
-        }
-    )
-    other.append()
-    follower = DeltaFollower(odd.services, lambda *_: None)
-    follower.look([odd.source(), other.source()])
-    assert "a\ufffdb" in (odd.source().error or "")
-    assert other.source().position.version == 1
-
-
-def test_follower_goes_on_after_a_rename_and_past_a_drop(make: Make) -> None:
-    table, dropped = make("named"), make("doomed")
-    failed: list[Exception] = []
-    follower = DeltaFollower(table.services, lambda _, error: failed.append(error))
-    assert not follower.look([table.source(), dropped.source()])
-    before = dropped.source()
-    drop_table(table.services, ("main",), "doomed", purge=True)
-    names = [{"namespace": ["main"], "name": name} for name in ("named", "renamed")]
-    rename_table(table.services, RenameTableRequest.model_validate({"source": names[0], "destination": names[1]}))
-    table.append()
-    table.name = "renamed"
-    follower.look([table.source(), before])
-    assert table.source().position.version == 1
-    assert (dropped.root / "_delta_log").is_dir()
-    assert len(dropped.delta().file_uris()) == 1
-
-
-def test_server_brings_a_version_within_a_second(make: Make) -> None:
-    table = make("live")
-    failed: list[object] = []
-    with follow_delta_in_background(
-        table.services, 0.1, failed.append, lambda source, _: failed.append(source.table_name)
-    ):
-        arrived = [seconds_until(table, table.append()) for _ in range(5)]
-    assert min(arrived) < 1.0
-    assert "live" not in failed
-    table.assert_alike()
-
-
-def seconds_until(table: Following, version: int) -> float:
-    """How long it takes until a client that asks again and again sees the version."""
-    began = time.monotonic()
-    while table.versions()[-1] < version:
-        assert time.monotonic() - began < 60
-    return time.monotonic() - began
 
 
 def test_upkeep_of_the_whole_lake_passes_followed_tables_by(make: Make) -> None:

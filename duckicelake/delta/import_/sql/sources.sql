@@ -33,16 +33,31 @@ WHERE table_id = %(table_id)s AND version = %(version)s AND error IS DISTINCT FR
 -- recover: nothing is wrong any more
 UPDATE duckicelake_delta_source SET error = NULL, failed_at = NULL WHERE table_id = %(table_id)s;
 
--- adopt: from now on the table is written here
+-- adopt: from now on the table is written here, and no task waits to follow it or says why it couldn't
 WITH compacted AS (
     DELETE FROM ducklake_metadata
     WHERE key = 'auto_compact' AND value = 'false' AND scope = 'table' AND scope_id = %(table_id)s
+),
+ended AS (
+    DELETE FROM duckicelake_upkeep_task WHERE table_id = %(table_id)s AND kind = %(kind)s AND state <> 'running'
 )
 UPDATE duckicelake_delta_source SET following = false, error = NULL, failed_at = NULL
 WHERE table_id = %(table_id)s AND following;
 
--- is_free: whether no process follows Delta tables
-SELECT pg_try_advisory_xact_lock(%(key)s # {schema_key});
+-- is_any_followed: whether the lake has a followed table
+SELECT EXISTS (
+    SELECT FROM duckicelake_delta_source s
+    JOIN ducklake_table t ON t.table_id = s.table_id AND t.end_snapshot IS NULL
+    WHERE s.following);
 
--- lead: whether this session is the one that follows them, from now on
-SELECT pg_try_advisory_lock(%(key)s # {schema_key});
+-- open_tasks: tables whose last task isn't done
+SELECT table_id FROM duckicelake_upkeep_task WHERE kind = %(kind)s AND state <> 'done';
+
+-- take_listings: tables whose logs are to be listed, unless another process is at it. A next version that isn't there says
+-- nothing of a log that was cleaned up or replaced
+UPDATE duckicelake_delta_source SET listed = clock_timestamp()
+WHERE table_id IN (
+    SELECT table_id FROM duckicelake_delta_source
+    WHERE following AND (listed IS NULL OR listed < clock_timestamp() - %(seconds)s * interval '1 second')
+    FOR UPDATE SKIP LOCKED)
+RETURNING table_id;

@@ -1,0 +1,137 @@
+"""Ask features what they want done, each as often as its setting says, and put that into the queue."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from typing import Final
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.upkeep_tasks import UpkeepSource
+from duckicelake.errors import NoSuchTableError
+from duckicelake.features.registry import load_hooks
+from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.lake.ducklake import maintenance
+from duckicelake.maintenance.policy import QUIET_HOURS
+from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.settings.model import Settings
+from duckicelake.upkeep import queue
+from duckicelake.upkeep.policies import find_policies
+from duckicelake.upkeep.queue import DueTask
+
+_USE_SECONDS: Final = 5.0
+"""Between two looks whether a lake has anything that a feature looks at."""
+_PUNCTUALITY: Final = 0.9
+"""Of the seconds between two looks: a process that is a little early takes the look, and not the one after it."""
+
+
+@dataclass(slots=True)
+class _Schedule:
+    """When a source is asked next, and until when it is known whether the lake has anything for it; by `monotonic`."""
+
+    source: UpkeepSource
+    setting: str
+    seconds: float
+    next_at: float = 0.0
+    is_used: bool = False
+    known_until: float = 0.0
+
+
+class SourcePlanner:
+    """Plans what features want done in one lake. Each process that plans the lake has one."""
+
+    def __init__(self, settings: Settings) -> None:
+        sources = load_hooks(UpkeepSource, "upkeep_source")
+        self._plain = [source for source in sources if source.pause_setting is None]
+        self._schedules = [
+            _Schedule(source, source.pause_setting, seconds)
+            for source in sources
+            if source.pause_setting is not None and (seconds := float(getattr(settings, source.pause_setting))) > 0
+        ]
+
+    @property
+    def next_at(self) -> float:
+        """When a source with a setting is to be asked next, by `monotonic`; inf if there is none."""
+        return min((schedule.next_at for schedule in self._schedules), default=inf)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the lake has anything for a source with a setting, as of the last look."""
+        return any(schedule.is_used for schedule in self._schedules)
+
+    def rest(self, seconds: float) -> None:
+        """Ask no source with a setting for so many seconds."""
+        for schedule in self._schedules:
+            schedule.next_at = max(schedule.next_at, monotonic() + seconds)
+
+    def plan(self, services: Services, *, is_look: bool) -> int:
+        """Put what features want done into the queue; return how many tasks came.
+
+        is_look: also ask those that are asked at each look at the lake.
+        """
+        count = sum(_enqueue(services, source.find_due(services)) for source in self._plain) if is_look else 0
+        due = [schedule for schedule in self._schedules if _take(services, schedule)]
+        return count + sum(_enqueue(services, schedule.source.find_due(services)) for schedule in due)
+
+
+def _take(services: Services, schedule: _Schedule) -> bool:
+    """Return whether a source is to be asked now, by this process."""
+    now = monotonic()
+    if now < schedule.next_at:
+        return False
+    schedule.next_at = now + schedule.seconds
+    if now >= schedule.known_until:
+        schedule.is_used, schedule.known_until = schedule.source.is_used(services), now + _USE_SECONDS
+    if not schedule.is_used:
+        schedule.next_at = schedule.known_until
+        return False
+    with services.database.statement() as cursor:
+        return queue.take_look(cursor, schedule.setting, _PUNCTUALITY * schedule.seconds)
+
+
+def _enqueue(services: Services, tasks: Sequence[UpkeepTask]) -> int:
+    due = _identify(services, tasks)
+    if not due:
+        return 0
+    with services.database.transaction() as cursor:
+        return queue.enqueue(cursor, due, is_repeated=True)
+
+
+def find_asked(
+    services: Services, namespace: Namespace | None, table: str | None, kinds: Collection[str]
+) -> list[DueTask]:
+    """Find what features want done where it is asked for: in a namespace and those below it, or in one table."""
+    found: list[DueTask] = []
+    for source in load_hooks(UpkeepSource, "upkeep_source"):
+        if not kinds or source.actions.keys() & set(kinds):
+            found += _identify(
+                services, [task for task in source.find_asked(services) if _is_in(task, namespace, table)]
+            )
+    return found
+
+
+def _is_in(task: UpkeepTask, namespace: Namespace | None, table: str | None) -> bool:
+    if namespace is None:
+        return True
+    if table is not None:
+        return (task.namespace, task.table) == (namespace, table)
+    return task.namespace[: len(namespace)] == namespace
+
+
+def _identify(services: Services, tasks: Sequence[UpkeepTask]) -> list[DueTask]:
+    """Add the ids and the quiet hours of the tables. Those that are gone by now are left out."""
+    found = []
+    for task in tasks:
+        with services.database.statement(only_reads=True) as cursor:
+            ids = maintenance.read_table_ids(cursor, to_schema_name(task.namespace), task.table, 0, None)
+        if ids:
+            found.append(DueTask(ids[0][0], task, task.why, _find_quiet_hours(services, task)))
+    return found
+
+
+def _find_quiet_hours(services: Services, task: UpkeepTask) -> dict[str, str]:
+    try:
+        values = find_policies(services, task.namespace, task.table).values
+    except NoSuchTableError:
+        return {}
+    return {value.name: value.value for value in values if value.name == QUIET_HOURS}
