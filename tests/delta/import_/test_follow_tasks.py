@@ -14,6 +14,7 @@ import pytest
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.jobs import list_jobs
+from duckicelake.catalog.namespaces import update_namespace
 from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.cli.serve.hooks import TaskReporter
 from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services
@@ -280,7 +281,7 @@ def test_table_that_was_adopted_since_its_task_was_planned_stays_as_it_is(table:
     assert table.source().position.version == 0
 
 
-def test_quiet_hours_hold_and_end_once_the_policy_does(table: Following) -> None:
+def test_quiet_hours_hold_until_the_namespace_has_none(table: Following) -> None:
     services = table.services
     ((hour,),) = table.duck.execute("SELECT extract(hour FROM now() AT TIME ZONE 'UTC')").fetchall()
     with services.database.transaction() as cursor:
@@ -290,8 +291,7 @@ def test_quiet_hours_hold_and_end_once_the_policy_does(table: Following) -> None
     task = find_tasks(services)["t"]
     assert (task.state, task.message, task.attempts) == ("waiting", "quiet hours", 0)
     assert work(services) == 0
-    with services.database.transaction() as cursor:
-        queue.write_policies(cursor, {})
+    update_namespace(services, ("main",), (), {QUIET_HOURS: ""})
     age_listings(services)
     assert work(services) == 1
     assert table.source().position.version == 1
