@@ -17,6 +17,7 @@ class TaskControl(Protocol):
     Attributes:
         memory_bytes: memory that DuckDB may take.
         scratch_bytes: temporary disk that it may take, in the folder of its process.
+        cores: of the machine's, those that it may use.
 
     """
 
@@ -25,6 +26,9 @@ class TaskControl(Protocol):
 
     @property
     def scratch_bytes(self) -> int: ...
+
+    @property
+    def cores(self) -> int: ...
 
     def check(self) -> None:
         """Raise TaskStoppedError if the lease is lost, the worker stops, or quiet hours begin. Call it often."""

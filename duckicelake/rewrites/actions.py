@@ -91,7 +91,8 @@ class Rewrite:
     def _run(self, *, has_wide_rows: bool) -> TaskOutcome:
         limits = QueryLimits(1, self.control.memory_bytes, self.control.scratch_bytes, STATEMENT_SECONDS, 0)
         namespace, name = self.task.namespace, self.task.table
-        with open_process(self.services, limits, namespace, name, has_wide_rows=has_wide_rows) as process:
+        cores = self.control.cores
+        with open_process(self.services, limits, cores, namespace, name, has_wide_rows=has_wide_rows) as process:
             version, groups = self._choose(process)
             if not (groups or self.snapshot_ids):  # what was committed before memory ran out counts
                 return self.explain_no_groups(version)

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -312,16 +311,17 @@ _KEEPER: Final = ProcessKeeper()
 
 @contextmanager
 def open_process(
-    services: Services, limits: QueryLimits, namespace: Namespace, name: str, *, has_wide_rows: bool = False
+    services: Services, limits: QueryLimits, cores: int, namespace: Namespace, name: str, *, has_wide_rows: bool = False
 ) -> Iterator[RewriteProcess]:
     """Have a process that reads a table for as long as the block. MissingExtraError without the extra `queries`.
 
-    has_wide_rows: one thread writes small row groups, where there was no memory for those of several.
+    cores: that it may use. has_wide_rows: one thread writes small row groups, where there was no memory for those of
+    several.
 
     A new one starts and opens the lake beside the block. It is kept for the next task unless the block raises.
     """
     order = build_open_order(services, is_restricted=False)
-    threads = max(1, min(os.cpu_count() or 1, limits.memory_bytes // _THREAD_BYTES)) if not has_wide_rows else 1
+    threads = 1 if has_wide_rows else max(1, min(cores, limits.memory_bytes // _THREAD_BYTES))
     order = replace(order, settings={**order.settings, "preserve_insertion_order": True, "threads": threads})
     kept = _KEEPER.take((order, limits))
     process = kept or QueryProcess(_WORKER)

@@ -83,7 +83,7 @@ def _count(
     limits = QueryLimits(1, control.memory_bytes, control.scratch_bytes, STATEMENT_SECONDS, 0)
     table = RewrittenTable(task.namespace, task.table, version.metadata, version.lake_snapshot, task.policy.codec)
     found: list[tuple[int, bytes]] = []
-    with open_process(services, limits, task.namespace, task.table) as process:
+    with open_process(services, limits, control.cores, task.namespace, task.table) as process:
         for start in range(0, len(columns), _COLUMNS_AT_ONCE):
             control.check()
             part = columns[start : start + _COLUMNS_AT_ONCE]

@@ -18,7 +18,7 @@ from duckicelake.rewrites.theta import ThetaSketch, hash_values
 
 _FOLDER: Final = "made"
 _LINEAGE_FIELD: Final = 2147483539
-_NICENESS: Final = 10
+_NICENESS: Final = 19
 """Writers and readers of the lake go before rewrites. The worker, which commits, has no less than they have."""
 _BATCH_ROWS: Final = 32_768
 """Of rows that are sketched at once."""

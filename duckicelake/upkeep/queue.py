@@ -45,7 +45,10 @@ class DueTask:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedTask:
-    """A task that a worker has taken. claim: by which it holds it. now_ms: Postgres's time."""
+    """A task that a worker has taken. claim: by which it holds it. now_ms: Postgres's time.
+
+    has_writers: whether others write to the lake again and again.
+    """
 
     claim: UUID
     table_id: int
@@ -57,6 +60,7 @@ class ClaimedTask:
     where: str | None
     attempts: int
     now_ms: int
+    has_writers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +206,9 @@ def claim_task(
     row = cursor.execute(_SQL.claim, parameters).fetchone()
     if row is None:
         return None
-    _, table_id, kind, why, estimate, policies, target_size, where, attempts, now_ms = row
+    _, table_id, kind, why, estimate, policies, target_size, where, attempts, now_ms, has_writers = row
     loaded = TaskEstimate.from_json(estimate)
-    return ClaimedTask(claim, table_id, kind, why, loaded, policies, target_size, where, attempts, now_ms)
+    return ClaimedTask(claim, table_id, kind, why, loaded, policies, target_size, where, attempts, now_ms, has_writers)
 
 
 def renew_claim(cursor: Transaction, claim: UUID, seconds: int, counts: Mapping[str, int]) -> int | None:

@@ -95,6 +95,8 @@ class RunningTask:
         self._has_job = False
         self.memory_bytes = limits.memory_bytes // 2  # beside its limit DuckDB takes up to as much for what it writes
         self.scratch_bytes = limits.disk_bytes
+        cores = os.cpu_count() or 1
+        self.cores = max(1, cores // 2) if claimed.has_writers else cores
 
     def check(self) -> None:
         """Raise TaskStoppedError if the task is to end."""

@@ -201,7 +201,7 @@ def test_failed_read_of_footers_reads_no_values(services: Services, client: Clie
     path.write_bytes(data[:4] + bytes(len(data) // 3) + data[4 + len(data) // 3 :])
     table = RewrittenTable(NS, "t", version.metadata, version.lake_snapshot, "zstd")
     error = UnavailableError("the store doesn't answer")
-    with open_process(services, QueryLimits(1, 1 << 28, 1 << 28, 60, 0), NS, "t") as process:
+    with open_process(services, QueryLimits(1, 1 << 28, 1 << 28, 60, 0), 2, NS, "t") as process:
         assert process.find_read_error(table, files) is not None
         assert explain_footer_failure(services, process, files, error) is error
         path.write_bytes(data[:-8] + bytes(8))

@@ -48,6 +48,7 @@ class Control:
     meanwhile: Callable[[], object] = lambda: None
     memory_bytes: int = 256 * MB
     scratch_bytes: int = 4096 * MB
+    cores: int = 2
     checks: int = 0
 
     def check(self) -> None:

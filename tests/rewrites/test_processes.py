@@ -34,7 +34,7 @@ ONE = {"query": "SELECT 1", "parameters": {}}
 
 def use_process(services: Services, limits: QueryLimits = LIMITS) -> tuple[int, Path]:
     """Ask a process something; return its pid and folder."""
-    with open_process(services, limits, ("main",), "t") as opened:
+    with open_process(services, limits, 2, ("main",), "t") as opened:
         assert opened._ask(b"F", ONE) == [[1]]
         return opened.process.pid, opened.process.folder
 
@@ -63,20 +63,20 @@ def fail(opened: RewriteProcess) -> None:
 
 
 def test_a_process_whose_task_failed_is_not_kept(services: Services) -> None:
-    with pytest.raises(RuntimeError, match="stopped"), open_process(services, LIMITS, ("main",), "t") as opened:
+    with pytest.raises(RuntimeError, match="stopped"), open_process(services, LIMITS, 2, ("main",), "t") as opened:
         fail(opened)
     assert not opened.process.is_alive
     assert not opened.process.folder.exists()
 
 
 def test_a_task_without_a_question_keeps_no_process(services: Services) -> None:
-    with open_process(services, LIMITS, ("main",), "t") as opened:
+    with open_process(services, LIMITS, 2, ("main",), "t") as opened:
         pass
     assert not opened.process.is_alive
 
 
 def test_a_process_imports_no_library_that_it_does_not_need(services: Services) -> None:
-    with open_process(services, LIMITS, ("main",), "t") as opened:
+    with open_process(services, LIMITS, 2, ("main",), "t") as opened:
         opened._ask(b"F", ONE)
         mapped = Path(f"/proc/{opened.process.pid}/maps").read_text()
     assert "_duckdb" in mapped
