@@ -7,7 +7,7 @@ import { useEffect, useMemo, useRef, useState } from "react";
 import { joinIdentifier, joinName, splitName } from "../api/address.ts";
 import { namespaceQuery, namespacesQuery, tablesQuery, viewsQuery } from "../api/queries.ts";
 import { useAddressPart } from "../parts/addressText.ts";
-import { Card, Head } from "../parts/Card.tsx";
+import { Card, Head, LINE } from "../parts/Card.tsx";
 import { plural } from "../parts/format.ts";
 import { crumbsOf, NamespaceLink } from "../parts/links.tsx";
 import { Empty, Failed, Loaded, Waiting } from "../parts/Notice.tsx";
@@ -74,7 +74,7 @@ function NamespaceHead({ warehouse, namespace }: { warehouse: string; namespace:
     <Head
       crumbs={crumbsOf(warehouse, namespace.slice(0, -1))}
       title={namespace.at(-1)}
-      comment={data?.properties["comment"]}
+      comment={data?.properties["comment"] ?? LINE}
     >
       <NewMenu warehouse={warehouse} inside={namespace} />
       {data ? (

@@ -19,6 +19,9 @@ export interface Crumb {
   readonly link: ReactNode;
 }
 
+/** A comment that is still asked for, or isn't there: what is below it stays where it is. */
+export const LINE = "\u00a0";
+
 export function Head({
   crumbs = [],
   title,

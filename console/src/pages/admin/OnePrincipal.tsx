@@ -6,7 +6,7 @@ import { FIRST_WAREHOUSE, quoteShell, splitName } from "../../api/address.ts";
 import { type Principal, principalQuery } from "../../api/administration.ts";
 import { ActDialog } from "../../parts/Act.tsx";
 import { writeCommand } from "../../parts/command.ts";
-import { Card, Head } from "../../parts/Card.tsx";
+import { Card, Head, LINE } from "../../parts/Card.tsx";
 import { Facts } from "../../parts/Facts.tsx";
 import { splitWords, SureField, TextField } from "../../parts/fields.tsx";
 import { PrincipalLink } from "../../parts/links.tsx";
@@ -39,7 +39,7 @@ export function OnePrincipal() {
   return (
     <div className="body">
       <title>{`${name} · People · duckicelake`}</title>
-      <Head crumbs={[all]} title={name} comment={query.data?.description}>
+      <Head crumbs={[all]} title={name} comment={query.data?.description ?? LINE}>
         <Link to="/w/$warehouse/grants" params={{ warehouse }} search={{ principal: name }} className="button">
           Grants
         </Link>
