@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "file_lake": {"errors", "settings", "postgres", "lake", "parquet", "catalog", "cli", "features"},
     "lineage": {
         "errors", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "catalog", "changelog", "server",
-        "cli", "features", "properties",
+        "cli", "features", "properties", "rest.retry",
     },
     "query": {
         "errors", "extras", "properties", "settings", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "rows",

@@ -1,10 +1,8 @@
 """Send batches of rows until they are answered; each batch takes effect once."""
 
-import random
 import threading
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
@@ -23,12 +21,11 @@ from duckicelake.rest.http import (
 )
 from duckicelake.rest.login import LoginKeeper
 from duckicelake.rest.names import parse_table
+from duckicelake.rest.retry import RetryPolicy, parse_retry_after
 
 OnUnknown: TypeAlias = Literal["reject", "ignore"]
 T = TypeVar("T")
 
-FIRST_PAUSE_SECONDS: Final = 0.1
-MAX_PAUSE_SECONDS: Final = 10.0
 FIRST_CONTACT_SECONDS: Final = 10.0
 """Retry time for a server that has never answered: its address may be wrong."""
 
@@ -40,31 +37,6 @@ class RetryableError(Exception):
         super().__init__(why)
         self.retry_after = retry_after
         self.is_unsent = is_unsent
-
-
-@dataclass(slots=True)
-class RetryPolicy:
-    """Decide the pauses between attempts of one request. Pauses double, with jitter.
-
-    Attributes:
-        seconds: time for retries, from the first failure on.
-
-    """
-
-    seconds: float
-    clock: Callable[[], float] = time.monotonic
-    chance: Callable[[], float] = random.random
-    attempts: int = 0
-    _ends: float | None = field(default=None, repr=False)
-
-    def pause(self, retry_after: float | None = None) -> float | None:
-        """Return the seconds before the next attempt, None to give up. retry_after: the server's minimum."""
-        now = self.clock()
-        self._ends = now + self.seconds if self._ends is None else self._ends
-        longest = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self.attempts)
-        pause = (retry_after or 0.0) + longest * (0.5 + self.chance() / 2)
-        self.attempts += 1
-        return pause if now + pause <= self._ends else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,17 +168,10 @@ class Sender:
     def _build_error(self, read: JsonAnswer, answer: HttpResponse, asked: str) -> Exception:
         kind, message = read.problem
         if read.status in BUSY_STATUSES or kind == "CommitStateUnknownException":
-            return RetryableError(
-                f"{asked}: {message}", retry_after=parse_retry_after(answer), is_unsent=read.status == 429
-            )
+            retry_after = parse_retry_after(answer.headers.get("retry-after"))
+            return RetryableError(f"{asked}: {message}", retry_after=retry_after, is_unsent=read.status == 429)
         if kind == "AlreadyAppliedException":
             return JobConflictError(f"another writer has the stream {self._target.app_id!r}: {message}")
         if read.status == 413:
             return PipelineError(f"{message}; send smaller batches, or raise DUCKICELAKE_MAX_BODY_BYTES")
         return build_error(read, asked)
-
-
-def parse_retry_after(answer: HttpResponse) -> float | None:
-    """Parse Retry-After; None unless it is a number."""
-    text = answer.headers.get("retry-after", "")
-    return float(text) if text.isdigit() else None

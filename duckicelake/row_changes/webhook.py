@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from duckicelake.client.sender import RetryPolicy, parse_retry_after
 from duckicelake.errors import BadInputError, CatalogError, DeliveryError
 from duckicelake.rest.http import BUSY_STATUSES, HttpConnection, HttpResponse, NoAnswerError
 from duckicelake.rest.outbound import OutboundGuard
+from duckicelake.rest.retry import RetryPolicy, parse_retry_after
 from duckicelake.row_changes.sinks import FollowedTable, SinkOptions, StateFile
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ _MIN_SECRET_BYTES: Final = 16
 _EXCERPT_CHARS: Final = 200
 _ANSWER_BYTES: Final = 65_536
 _ASK_SECONDS: Final = 30.0
-_SOON_STATUSES: Final = BUSY_STATUSES | {425, 500}
+_SOON_STATUSES: Final = BUSY_STATUSES | {425} | {*range(500, 600)}
+"""Proxies have statuses of their own above 504 for a receiver that is away."""
 
 
 def open_webhook(options: SinkOptions) -> WebhookSink:
@@ -155,7 +156,8 @@ class WebhookSink:
             return str(error), False, None
         if answer.status < 300:
             return None, False, None
-        return _describe(answer), answer.status not in _SOON_STATUSES, parse_retry_after(answer)
+        retry_after = parse_retry_after(answer.headers.get("retry-after"))
+        return _describe(answer), answer.status not in _SOON_STATUSES, retry_after
 
 
 def _describe(answer: HttpResponse) -> str:

@@ -19,7 +19,6 @@ from duckicelake.client.batch import (
     join_portions,
     split_into_portions,
 )
-from duckicelake.client.sender import MAX_PAUSE_SECONDS, RetryPolicy
 from duckicelake.errors import BadInputError
 
 SMALL = Batching(max_rows=3, max_bytes=40)
@@ -99,18 +98,3 @@ def test_text_is_no_rows() -> None:
         BadInputError, match="Invalid rows of type str: expected mappings, Arrow, pandas or bytes of JSON lines"
     ):
         list(split_into_portions('{"a": 1}', Batching()))
-
-
-def test_pauses_double_differ_and_end() -> None:
-    now = [0.0]
-    least, most = (RetryPolicy(3600, lambda: now[0], lambda chance=chance: chance) for chance in (0.0, 1.0))
-    pauses = [(least.pause(), most.pause()) for _ in range(9)]
-    assert pauses[:3] == [(0.05, 0.1), (0.1, 0.2), (0.2, 0.4)]
-    assert pauses[-1] == (MAX_PAUSE_SECONDS / 2, MAX_PAUSE_SECONDS)
-    now[0] = 3599
-    assert most.pause() is None
-
-
-def test_what_the_server_asks_for_is_the_least_pause() -> None:
-    assert RetryPolicy(60, lambda: 0.0, lambda: 1.0).pause(7) == 7.1
-    assert RetryPolicy(5, lambda: 0.0, lambda: 1.0).pause(7) is None

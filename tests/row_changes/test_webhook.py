@@ -55,12 +55,13 @@ def test_webhook_gets_signed_messages_of_snapshots_once_more_after_failures(
     history: Changes, receiver: Receiver, tmp_path: Path
 ) -> None:
     rows, _ = history.read()
-    receiver.first(Answer(status=503, headers={"Retry-After": "0"}), TAKEN, Answer(status=None), Answer(reset=True))
+    away = (Answer(status=503, headers={"Retry-After": "0"}), Answer(status=522))  # the second one of a proxy
+    receiver.first(*away, TAKEN, Answer(status=None), Answer(reset=True))
     result = deliver(history, f"{receiver.uri}/hook?a=b", tmp_path / "state")
     assert result.exit_code == 0, result.output
     assert collect(receiver) == rows
     ids = [headers["webhook-id"] for headers in receiver.headers]
-    assert len(ids) == 5 + 3
+    assert len(ids) == 5 + 4
     assert len(set(ids)) == 5
     assert set(receiver.paths) == {"/hook?a=b"}
     for headers, body in zip(receiver.headers, receiver.bodies, strict=True):

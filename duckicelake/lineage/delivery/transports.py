@@ -5,8 +5,6 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -32,6 +30,7 @@ from duckicelake.lineage.delivery.receivers import (
     LineageOutlet,
     Receiver,
 )
+from duckicelake.rest.retry import parse_retry_after
 
 _IS_INSTALLED: Final = find_spec("confluent_kafka") is not None
 if TYPE_CHECKING or _IS_INSTALLED:
@@ -244,7 +243,7 @@ class _HttpOutlet:
             said = f"it is at {answer.headers.get('Location')}; set that"
         reason = self._mask(f"{status} {answer.reason or ''}: {said}" if said else f"{status} {answer.reason or ''}")
         if status in _AWAY or status < 400:
-            return DeliveryFailure("away", reason, status, _parse_retry_after(answer.headers.get("Retry-After")))
+            return DeliveryFailure("away", reason, status, parse_retry_after(answer.headers.get("Retry-After")))
         return DeliveryFailure("refused" if status < 500 else "later", reason, status)
 
     def _mask(self, text: str) -> str:
@@ -259,18 +258,6 @@ def _find_cause(error: BaseException) -> str:
         error = error.args[-1]
     inner = getattr(error, "reason", None)
     return str(inner if isinstance(inner, BaseException) else error) or type(error).__name__
-
-
-def _parse_retry_after(retry_after: str | None) -> float | None:
-    """Parse Retry-After, seconds or a date, to seconds."""
-    if retry_after is None:
-        return None
-    with suppress(ValueError, OverflowError):
-        if retry_after.strip().isdigit():
-            return float(retry_after)
-        moment = parsedate_to_datetime(retry_after)
-        return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
-    return None
 
 
 class _FileOutlet:
