@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 from urllib.parse import urlencode
 
 from duckicelake.client.query_result import JSON_LINES
-from duckicelake.client.sender import RetryPolicy
-from duckicelake.errors import BadInputError, CatalogUnreachableError
+from duckicelake.errors import BadCredentialsError, CatalogUnreachableError, NotAllowedError, PipelineError
 from duckicelake.rest.client import encode_namespace, encode_segment
 from duckicelake.rest.names import parse_table
+from duckicelake.rest.retry import RetryPolicy
 from duckicelake.row_changes.position import RowChangePosition
 from duckicelake.row_changes.sinks import ChangeSink, FollowedTable
 
@@ -26,6 +25,10 @@ _RETRY_SECONDS: Final = 600.0
 """For which a catalog may be away."""
 _WAIT_SECONDS: Final = 30.0
 """For which one request waits for a change."""
+_UNKNOWN_SECONDS: Final = 1.0
+"""Pause where the change feed can't say whether there is a change."""
+_END_KEYS: Final = frozenset({"_position", "_is_complete"})
+"""All that the last line of an answer has. A row has more, also one of a table with such columns."""
 
 
 @dataclass(slots=True)
@@ -40,14 +43,17 @@ class ChangesReader:
     rows: int = 0
     _seen: int | None = None
     """The newest snapshot of the lake when the answer began."""
+    _is_taking: bool = False
+    """Whether the sink was given a row, and hasn't said that it has it."""
 
     def read(self, *, is_following: bool) -> None:
         """Read all changes that there are; following, all that come, until it is interrupted.
 
-        A catalog that is away is asked again for ten minutes.
+        A catalog that is away is asked again for ten minutes, which begin anew with each row that comes.
         """
         retry = RetryPolicy(_RETRY_SECONDS)
         while True:
+            before = self.place.position
             try:
                 is_complete = self._read_answer()
                 retry = RetryPolicy(_RETRY_SECONDS)
@@ -56,13 +62,17 @@ class ChangesReader:
                 if is_complete:
                     self._wait()
             except CatalogUnreachableError:
+                retry = retry if self.place.position == before else RetryPolicy(_RETRY_SECONDS)
                 pause = retry.pause()
                 if pause is None or self.place.position is None:
                     raise
                 time.sleep(pause)
 
     def _read_answer(self) -> bool:
-        """Read one answer; return whether it came to the end of what there is."""
+        """Read one answer; return whether it came to the end of what there is.
+
+        The place is kept whatever ends it, unless that ended the sink: the sink may have the row behind the place then.
+        """
         namespace, table = parse_table(self.name)
         client = self.lake.client
         path = client.iceberg("namespaces", encode_namespace(namespace), "tables", encode_segment(table), "changes")
@@ -73,7 +83,7 @@ class ChangesReader:
             asked = f"{path}?{urlencode(query)}"
             return bool(client.get_streamed(asked, JSON_LINES, _ANSWER_SECONDS, self._read_lines).content)
         finally:
-            if self.place.position is not None:
+            if self.place.position is not None and not self._is_taking:
                 self.sink.keep(self.place)
 
     def _read_lines(self, stream: BinaryIO) -> bool:
@@ -84,12 +94,13 @@ class ChangesReader:
             self.place = replace(self.place, table_uuid=headers["duckicelake-table"])
         for line in stream:
             row = json.loads(line)
-            if "_position" in row:
+            if row.keys() == _END_KEYS:
                 self.place = replace(self.place, position=row["_position"])
                 return bool(row["_is_complete"])
             place = self._find_place(row)
+            self._is_taking = True
             self.sink.take(line, row, place)
-            self.place = place
+            self.place, self._is_taking = place, False
             self.rows += 1
         raise CatalogUnreachableError("The server cut its answer")
 
@@ -105,5 +116,9 @@ class ChangesReader:
         """Wait for a change of the table, or half a minute: the place then moves on, before its snapshot expires."""
         found = self.place.change
         after = None if found is None else str(found.snapshot_id)
-        with suppress(BadInputError):  # the feed may be behind the lake, or be pruned
+        try:
             self.lake.read_events(self.name, after=after, wait=_WAIT_SECONDS)
+        except (CatalogUnreachableError, BadCredentialsError, NotAllowedError):
+            raise
+        except PipelineError:  # the feed is behind the lake, or was pruned
+            time.sleep(_UNKNOWN_SECONDS)

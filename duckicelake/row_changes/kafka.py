@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from duckicelake.client.sender import RetryPolicy
 from duckicelake.errors import BadInputError, DeliveryError, JobConflictError, MissingExtraError
 from duckicelake.extras import DeferredModule
+from duckicelake.rest.retry import RetryPolicy
 from duckicelake.row_changes.position import find_position
 from duckicelake.row_changes.sinks import FollowedTable, SinkOptions
 
@@ -111,14 +111,15 @@ class KafkaSink:
         return place
 
     def take(self, line: bytes, row: Mapping[str, Any], place: FollowedTable) -> None:
-        """Send a row; so many are a transaction."""
+        """Send a row; so many are a transaction. Raises BadInputError for one without a key."""
+        key = self._find_key(row)
         self._begin()
         headers = [("duckicelake-position", str(place.position).encode())]
         value = line.rstrip(b"\n")
         try:
             while True:
                 try:
-                    self._producer.produce(self._topic, value, self._find_key(row), headers=headers)
+                    self._producer.produce(self._topic, value, key, headers=headers)
                     break
                 except BufferError:
                     self._producer.poll(1.0)
@@ -158,7 +159,7 @@ class KafkaSink:
 
     def _begin(self) -> None:
         if not self._is_in_transaction:
-            self._producer.begin_transaction()
+            self._repeat(self._producer.begin_transaction)
             self._is_in_transaction = True
 
     def _commit(self) -> None:
@@ -180,9 +181,14 @@ class KafkaSink:
                 return
 
     def _find_key(self, row: Mapping[str, Any]) -> bytes:
-        """Find the key of a row: its changes come to one partition, in order."""
+        """Find the key of a row: its changes come to one partition, in order. Raises BadInputError for one without."""
+        left_out = [name for name in self._key if name not in row]
+        if left_out:
+            raise BadInputError(f"A message's key is that of --key: --columns leaves {', '.join(left_out)} out")
         if self._key:
-            return json.dumps([row.get(name) for name in self._key]).encode()
+            return json.dumps([row[name] for name in self._key]).encode()
+        if row["_changed_row_id"] is None:
+            raise BadInputError("A policy hides the row ids of the table, which are the messages' keys: name --key")
         return str(row["_changed_row_id"]).encode()
 
     def _build_config(self, left_out: tuple[str, ...], **more: str) -> dict[str, Any]:

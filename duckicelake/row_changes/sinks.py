@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from duckicelake.errors import BadInputError
+from duckicelake.errors import BadInputError, DeliveryError
 from duckicelake.row_changes.position import RowChangePosition, find_position
 
 if TYPE_CHECKING:
@@ -35,11 +35,12 @@ class StateFile:
     path: Path
 
     def read(self) -> FollowedTable:
-        """Read it. Raises BadInputError for a file that is none of these."""
+        """Read it. Raises BadInputError for a file that is none of these, and for one that no folder may have."""
         try:
             found = json.loads(self.path.read_text())
             place = FollowedTable(str(found["table-uuid"]), str(found["position"]))
         except FileNotFoundError:
+            self._check_folder()
             return FollowedTable()
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BadInputError(
@@ -50,13 +51,24 @@ class StateFile:
         return place
 
     def write(self, place: FollowedTable) -> None:
-        """Write it, safe from a crash."""
+        """Write it, safe from a crash. Raises DeliveryError."""
         new = self.path.with_name(f"{self.path.name}.new")
-        with new.open("w") as file:
-            json.dump({"table-uuid": place.table_uuid, "position": place.position}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path)
+        try:
+            with new.open("w") as file:
+                json.dump({"table-uuid": place.table_uuid, "position": place.position}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except OSError as error:
+            raise DeliveryError(
+                f"--state {self.path} can't be written ({error.strerror}): the next run repeats what came behind it"
+            ) from error
+
+    def _check_folder(self) -> None:
+        """Check before the first row that the file can be made."""
+        folder = self.path.parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise BadInputError(f"--state {self.path} can't be made: no folder {folder} that this user may write to")
 
 
 class ChangeSink(Protocol):
