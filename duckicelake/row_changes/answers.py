@@ -1,10 +1,11 @@
 """Answer the changes of a table to a caller: what it may see of them, in a process with the limits of a query."""
 
 import hashlib
+import hmac
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -43,6 +44,8 @@ from duckicelake.rows.bodies import parse_object
 
 _WORKER: Final = Path(__file__).with_name("worker.py")
 _SALT_BYTES: Final = 32
+_SALT_KEY: Final = token_bytes(_SALT_BYTES)
+"""Of this process, from which the salts are made of answers that go on within a snapshot."""
 _MAX_STEPS: Final = 256
 """Queries of an answer; the reader goes on behind them."""
 
@@ -193,6 +196,7 @@ def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:
             history,
             order,
             principal.find_restriction(table.row.table_id),
+            _choose_salt(principal.name, history.uuid, found),
             history.find_table(max(found.upto, history.created_at)),
             table.metadata,
         )
@@ -208,6 +212,18 @@ def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:
     )
 
 
+def _choose_salt(principal: str, table_uuid: str, found: ChangeRange) -> bytes:
+    """Choose the salt of hashed values: random bytes of the answer, as of a query.
+
+    Answers that go on within a snapshot have that of its first such one, for the same reader: a process may keep the
+    rest of the rows with their hashes.
+    """
+    if found.begin.rows == 0:
+        return token_bytes(_SALT_BYTES)
+    reading = json.dumps([principal, table_uuid, found.begin.snapshot_id])
+    return hmac.digest(_SALT_KEY, reading.encode(), hashlib.sha256)
+
+
 class _MessageBuilder:
     """Builds what the process is asked: its queries, and what it says of their rows."""
 
@@ -216,12 +232,12 @@ class _MessageBuilder:
         history: ChangeHistory,
         order: ChangesOrder,
         restriction: Restriction | None,
+        salt: bytes,
         latest: TableAtSnapshot,
         metadata: TableMetadata,
     ) -> None:
         """latest: the table at the last snapshot. Raises InvalidRequestError for columns that it lacks."""
-        self._history, self._restriction, self._latest = history, restriction, latest
-        self._salt = token_bytes(_SALT_BYTES)
+        self._history, self._restriction, self._salt, self._latest = history, restriction, salt, latest
         self._names = {field.name: at for at, field in enumerate(latest.schema.fields)}
         self._shown = [self._find_column(name, "columns") for name in order.columns] or [*self._names.values()]
         self._target = TargetColumns(
@@ -256,11 +272,15 @@ class _MessageBuilder:
     def _build_step(self, step: StepSnapshots) -> dict[str, Any]:
         table = self._build_side(step.snapshots, self._history.find_table(step.snapshots[-1]))
         side = replace(table, is_rearranged=step.is_rearranged)
-        sql, shape = (
+        query, shape = (
             write_step(ChangeStep(one, step.has_additions, step.has_removals), self._target)
             for one in (side, replace(side, first=0, last=0))
         )
-        return {"sql": sql, "snapshots": step.snapshots, "shape": hashlib.sha256(shape.encode()).hexdigest()}
+        return {
+            **asdict(query),
+            "snapshots": step.snapshots,
+            "shape": hashlib.sha256(shape.sql.encode()).hexdigest(),
+        }
 
     def _build_side(self, snapshots: Sequence[int], table: TableAtSnapshot) -> TableSide:
         return TableSide(

@@ -1,8 +1,8 @@
 """PURE. Write the SQL that pairs the rows which a snapshot took away with those that it brought.
 
-A join finds the other row of a key that is alone on its side, as most are. Windows number the rows whose key or values
-are not, and take four times as long: DuckLake lists a row that one transaction wrote and deleted on both sides, beside
-the one that it took the place of.
+A join finds the other row of a key that is alone on its side, as most are; where the key is the row id, counting is
+enough. Windows number the rows whose key or values are not, and take four times as long: DuckLake lists a row that one
+transaction wrote and deleted on both sides, beside the one that it took the place of.
 """
 
 from collections.abc import Sequence
@@ -41,16 +41,18 @@ class PairedColumns:
         parts = {
             "sides AS MATERIALIZED": f"{self._write_side(0, before)} UNION ALL {self._write_side(1, after)}",
             **self._write_changed(),
-            "crowded AS MATERIALIZED": "SELECT k FROM changed GROUP BY k, side HAVING count(*) > 1",
-            "joined AS": self._join("(FROM changed ANTI JOIN crowded USING (k))"),
+            "keys AS MATERIALIZED": (
+                "SELECT k, count(*) = 1 AS is_alone, count(*) = 2 AND min(side) < max(side) AS is_pair "
+                "FROM changed GROUP BY k"
+            ),
+            "crowded AS": "SELECT k FROM keys WHERE NOT (is_alone OR is_pair)",
+            "joined AS": self._mark_pairs() if self.pairing == "values" else self._join(),
             "paired AS": self._pair(self._cancel("changed SEMI JOIN crowded USING (k)")),
         }
         names = ", ".join(("side", "r", *self.shown))
-        members = ", ".join(f"one.{name}" for name in ("side", "r", *self.shown))
         return (
             f"WITH {', '.join(f'{name} ({sql})' for name, sql in parts.items())} "
-            f"SELECT {_TYPE}, g, {names} FROM (SELECT g, is_pair, {members} FROM joined) WHERE r IS NOT NULL "
-            f"UNION ALL SELECT {_TYPE}, g, {names} FROM paired"
+            f"SELECT {_TYPE}, g, {names} FROM joined UNION ALL SELECT {_TYPE}, g, {names} FROM paired"
         )
 
     def _write_side(self, side: int, rows: str) -> str:
@@ -71,8 +73,7 @@ class PairedColumns:
         crowded = self._cancel("sides SEMI JOIN (FROM common WHERE NOT is_alone) USING (h)")
         return {
             "common AS MATERIALIZED": (
-                "SELECT h, count(*) = 2 AS is_alone FROM sides GROUP BY h "
-                "HAVING bool_or(side = 0) AND bool_or(side = 1)"
+                "SELECT h, count(*) = 2 AS is_alone FROM sides GROUP BY h HAVING min(side) < max(side)"
             ),
             "unlike AS MATERIALIZED": (
                 f"SELECT b.h FROM (SELECT h FROM common WHERE is_alone) c JOIN ({sides[0]}) b ON b.h = c.h "
@@ -96,19 +97,27 @@ class PairedColumns:
         numbered = f"SELECT *, {_number_rows(key)} FROM ({rows})"
         return f"SELECT *, n <= pairs AS is_pair, {group} AS g FROM ({numbered})"
 
-    def _join(self, rows: str) -> str:
-        """Write rows whose keys are alone on their sides with the others of their key, by a join."""
+    def _mark_pairs(self) -> str:
+        """Write the rows whose row ids are alone on their sides. No two of them have the same values any more."""
+        names = ", ".join(("side", "r", *self.shown))
+        return f"SELECT r AS g, is_pair, {names} FROM changed JOIN (FROM keys WHERE is_alone OR is_pair) USING (k)"
+
+    def _join(self) -> str:
+        """Write the rows whose keys are alone on their sides, by a join that leaves out those with the same values."""
+        rows = "(FROM changed ANTI JOIN crowded USING (k))"
         key = " AND ".join(("b.k = a.k", *(f"b.{name} IS NOT DISTINCT FROM a.{name}" for name in self.key)))
         sides = (
             f"{{side: {at}, {', '.join(f'{name}: {side}.{name}' for name in ('r', *self.shown))}}}"
             for at, side in enumerate("ba")
         )
-        return (
+        joined = (
             "SELECT least(b.r, a.r) AS g, b.r IS NOT NULL AND a.r IS NOT NULL AS is_pair, "
             f"unnest([{', '.join(sides)}]) AS one FROM (FROM {rows} WHERE side = 0) AS b "
             f"FULL JOIN (FROM {rows} WHERE side = 1) AS a ON {key} "
             f"WHERE b.r IS NULL OR a.r IS NULL OR {self._differ()}"
         )
+        members = ", ".join(f"one.{name}" for name in ("side", "r", *self.shown))
+        return f"SELECT g, is_pair, {members} FROM ({joined}) WHERE one.r IS NOT NULL"
 
     def _differ(self) -> str:
         return " OR ".join(f"b.{name} IS DISTINCT FROM a.{name}" for name in self.compared)

@@ -29,6 +29,8 @@ SNAPSHOT_COLUMN: Final = "_commit_snapshot_id"
 ROW_ID_COLUMN: Final = "_changed_row_id"
 OWN_COLUMNS: Final = (TYPE_COLUMN, ORDINAL_COLUMN, SNAPSHOT_COLUMN, ROW_ID_COLUMN)
 """Iceberg's names of what changelogs say of a row; the last is its row id."""
+_PAIRED_ORDER: Final = "q.g * 2 + q.side, q.r"
+"""By which the two rows of an update come one after the other: they have the same `g`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,18 @@ class ChangeStep:
     table: TableSide
     has_additions: bool
     has_removals: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepQuery:
+    """The query of a step, whose columns are `t`, `s`, `r` (type, snapshot, row id), and those of the table.
+
+    order: by which the query, called q, is sorted; it leaves no choice. Of a million rows, one number takes a third
+    less time than three.
+    """
+
+    sql: str
+    order: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +115,15 @@ def write_target(side: TableSide) -> str:
     return write_visible_rows(source, side.schema, side.restriction, side.salt)
 
 
-def write_step(step: ChangeStep, target: TargetColumns) -> str:
-    """Write the query of a step.
-
-    Its columns are `t`, `s`, `r` (type, snapshot, row id), those of the table, and `g`, `side`: ordered by `s`, `g`,
-    `side`, `r`, rows come in the same order whenever they are read, the two of an update one after the other.
-    """
-    if not step.table.is_rearranged and not (step.has_additions and step.has_removals):
-        kind, function = ("INSERT", "insertions") if step.has_additions else ("DELETE", "deletions")
-        number = "changed_at" if step.table.first < step.table.last else str(step.table.last)
-        found = _write_rows(step.table, function, target)
-        return f"SELECT '{kind}' AS t, {number} AS s, r AS g, 1 AS side, * FROM ({found})"
-    return _pair_rows(step, target)
+def write_step(step: ChangeStep, target: TargetColumns) -> StepQuery:
+    """Write the query of a step, and the order in which its rows are the same whenever they are read."""
+    if step.table.is_rearranged or (step.has_additions and step.has_removals):
+        return StepQuery(_pair_rows(step, target), _PAIRED_ORDER)
+    kind, function = ("INSERT", "insertions") if step.has_additions else ("DELETE", "deletions")
+    is_run = step.table.first < step.table.last
+    number = "changed_at" if is_run else str(step.table.last)
+    found = _write_rows(step.table, function, target)
+    return StepQuery(f"SELECT '{kind}' AS t, {number} AS s, * FROM ({found})", "q.s, q.r" if is_run else "q.r")
 
 
 def _write_rows(side: TableSide, function: str, target: TargetColumns) -> str:

@@ -27,7 +27,7 @@ from duckicelake.query.protocol import (
     hold_secrets,
     main,
 )
-from duckicelake.query.result_formats import ArrowWriter, JsonWriter
+from duckicelake.query.result_formats import JsonWriter
 from duckicelake.query.worker import ERRORS, HANDLERS
 
 _BATCH_ROWS: Final = 8_192
@@ -38,18 +38,30 @@ _SNAPSHOT_PLACE: Final = 2
 """Of the column `_commit_snapshot_id`."""
 
 
-class EndedArrowWriter(ArrowWriter):
-    """Write batches as Arrow's stream; the last one is empty, and its metadata say where the answer ends."""
+class EndedArrowWriter:
+    """Write batches as Arrow's stream; the last one is empty, and its metadata say where the answer ends.
+
+    Each message is written whole or not at all, also where the memory for it is missing: the stream may end before it.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
-        super().__init__(schema)
         self._schema = schema
+        self._head = bytes(schema.serialize())
+        """What comes before the first batch."""
+
+    def write(self, batch: pa.RecordBatch) -> bytes:
+        """Write a batch. Raises MemoryError."""
+        written = b"".join((self._head, batch.serialize()))
+        self._head = b""
+        return written
 
     def end_at(self, position: str, *, is_complete: bool) -> bytes:
         """Write what ends the stream."""
+        stream = pa.BufferOutputStream()
         empty = pa.RecordBatch.from_pylist([], schema=self._schema)
-        self._writer.write_batch(empty, custom_metadata={"position": position, "is-complete": json.dumps(is_complete)})
-        return self.end()
+        with pa.ipc.new_stream(stream, self._schema) as writer:
+            writer.write_batch(empty, custom_metadata={"position": position, "is-complete": json.dumps(is_complete)})
+        return self._head + bytes(stream.getvalue())[self._schema.serialize().size :]
 
 
 class EndedJsonWriter(JsonWriter):
@@ -143,7 +155,7 @@ class PiecewiseAnswer:
         is_cut = is_broken = False
         try:
             is_cut = yield from self._read_steps(writer)
-        except (duckdb.Error, OSError, *ERRORS) as error:
+        except (duckdb.Error, OSError, MemoryError, *ERRORS) as error:
             if not self._can_end_at(error):
                 raise
             is_cut = is_broken = True
@@ -197,9 +209,7 @@ class PiecewiseAnswer:
         if rest is not None and rest.is_continued_by(step, self.order["shown"], self._position):
             return self._run(f"{self._select(rest.step)} FROM {_REST} WHERE rowid >= {rest.read}"), rest.step
         self._drop_rest()
-        order = ("s", "g", "side", "r") if len(step["snapshots"]) > 1 else ("g", "side", "r")
-        ordered = ", ".join(f"q.{name}" for name in order)
-        ending = f"FROM ({step['sql']}) q ORDER BY {ordered} OFFSET {step['skip']}"
+        ending = f"FROM ({step['sql']}) q ORDER BY {step['order']} OFFSET {step['skip']}"
         if step["skip"] > 0 and self._keep(ending):
             self.rest = RestOfChanges(step, self.order["shown"], self._position)
             return self._run(f"{self._select(step)} FROM {_REST}"), step

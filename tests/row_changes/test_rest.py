@@ -43,10 +43,17 @@ class CountedChanges:
         last = snapshots[-1]
         count = _ROWS * len(snapshots)
         sql = (
-            f"SELECT 'INSERT' AS t, {snapshots[0]} + n // {_ROWS} AS s, n AS g, 1 AS side, n AS r, id AS c0, 'x' AS c1 "
+            f"SELECT 'INSERT' AS t, {snapshots[0]} + n // {_ROWS} AS s, n AS r, id AS c0, 'x' AS c1 "
             f"FROM (SELECT range AS n, nextval('computed') + range AS id FROM range({count}))"
         )
-        step = {"sql": sql, "snapshots": snapshots, "shape": "a", "ordinal": position[2], "skip": position[1]}
+        step = {
+            "sql": sql,
+            "snapshots": snapshots,
+            "shape": "a",
+            "order": "q.s, q.r",
+            "ordinal": position[2],
+            "skip": position[1],
+        }
         asked = {
             "target": "SELECT 0::BIGINT AS id, '' AS g",
             "shown": [0, 1],
@@ -147,23 +154,23 @@ def test_a_later_end_is_another_answer(counted: CountedChanges) -> None:
 
 
 def test_what_has_no_room_is_computed_for_each_answer(counted: CountedChanges) -> None:
-    """DuckDB 1.5.5 sorts the rows in 84 MB, and needs 98 MB to put them into a table besides."""
-    counted.duck.execute("SET memory_limit = '90MB'; SET max_temp_directory_size = '0B'; SET threads = 1")
-    sql = "SELECT 'INSERT' AS t, 5 AS s, n AS g, 1 AS side, n AS r, n AS c0 FROM range(1000000) q(n)"
-    step = {"sql": sql, "snapshots": [5], "shape": "a", "ordinal": 0, "skip": 100}
+    """DuckDB 1.5.5 sorts the rows in 56 MB, and needs 88 MB to put them into a table besides."""
+    counted.duck.execute("SET memory_limit = '72MB'; SET max_temp_directory_size = '0B'; SET threads = 1")
+    sql = "SELECT 'INSERT' AS t, 5 AS s, n AS r, n AS c0 FROM range(1000000) q(n)"
+    step = {"sql": sql, "snapshots": [5], "shape": "a", "order": "q.s, q.r", "ordinal": 0, "skip": 100}
     asked = {"target": "SELECT 0::BIGINT AS id", "shown": [0], "steps": [step]}
     with pytest.raises(duckdb.OutOfMemoryException):
-        counted.duck.execute(f"CREATE TEMP TABLE kept AS FROM ({sql}) ORDER BY g")
+        counted.duck.execute(f"CREATE TEMP TABLE kept AS FROM ({sql}) ORDER BY r")
     rows, position = counted.ask([5, 100, 0], [5], **asked)
     assert ([row["id"] for row in rows], position) == ([*range(100, 200)], "5.200.0.5")
 
 
 def test_an_error_in_a_later_step_ends_the_answer_before_it(counted: CountedChanges) -> None:
     """A reader goes on there, in a process that doesn't know of what is gone."""
-    good = {"sql": "SELECT 'INSERT' AS t, 5 AS s, n AS g, 1 AS side, n AS r, n AS c0, '' AS c1 FROM range(3) q(n)"}
+    good = {"sql": "SELECT 'INSERT' AS t, 5 AS s, n AS r, n AS c0, '' AS c1 FROM range(3) q(n)"}
     bad = {"sql": "FROM gone"}
     steps = [
-        {**sql, "snapshots": [number], "shape": "a", "ordinal": number - 5, "skip": 0}
+        {**sql, "snapshots": [number], "shape": "a", "order": "q.s, q.r", "ordinal": number - 5, "skip": 0}
         for number, sql in ((5, good), (6, bad))
     ]
     rows, position = counted.ask([4, 0, 0], [5, 6], steps=steps)
