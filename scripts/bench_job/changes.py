@@ -76,9 +76,9 @@ def measure(
     reference = changes / median(seconds["table_changes"])
     for name in ("Arrow", "lines of JSON"):
         rate = changes / median(seconds[name])
-        target = Target("≥", 0.3, "ratio") if name == "Arrow" else None
+        target = Target("≥", 0.5, "ratio") if name == "Arrow" else None
         yield Result(f"{changes:,} rows {kind}: {name}", rate, "rows/s", target, reference, "table_changes")
-    yield Result(f"{changes:,} rows {kind}: memory", max(peaks) / 1e6, "MB", Target("≤", 1500))
+    yield Result(f"{changes:,} rows {kind}: memory", max(peaks) / 1e6, "MB", Target("≤", 1250))
 
 
 def read_changes(uri: str, form: str, snapshot_id: int) -> int:
