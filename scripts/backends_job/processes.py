@@ -17,7 +17,7 @@ STOP_SECONDS = 30
 IN_BACKGROUND = '"$@" >>"$SERVER_LOG" 2>&1 & echo $!'
 """The shell ends at once, so the server is no one's child: no parent waits for it, and Ctrl-C doesn't reach it."""
 _OWN_PORTS = 20_000, 32_768
-"""Below those that systems give to connections and to servers that ask for any."""
+"""Below those that Linux and macOS give to connections, unless they are set otherwise."""
 
 
 class BackendError(Exception):

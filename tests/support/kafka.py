@@ -39,7 +39,9 @@ _NO_LEADER = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNK
 @contextmanager
 def run_kafka(folder: Path) -> Iterator[str]:
     """Run a broker in the block, and yield its host and port."""
-    broker, controller = free_port(), free_port()
+    broker = controller = free_port()
+    while controller == broker:
+        controller = free_port()
     settings = folder / "server.properties"
     settings.write_text(SETTINGS.format(broker=broker, controller=controller, folder=folder))
     java = [str(shutil.which("java")), "-Xmx256m", "-cp", f"{kafka_jars()}/*"]

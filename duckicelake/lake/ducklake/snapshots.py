@@ -109,12 +109,14 @@ def _hold_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: M
 def try_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: Mapping[str, int]) -> Iterator[bool]:
     """Hold a lock of the session if it is free; yield whether it is held.
 
-    The block may take any time, without the session. Only a process that is frozen, or has vanished with its machine,
-    loses the lock.
+    The block may take any time, without the session. A process that is frozen, or has vanished with its machine, loses
+    the lock. So does one whose Postgres restarts: its block goes on, and what it commits must check what it replaces.
     """
     ((is_held, limit_ms),) = cursor.execute(take, parameters).fetchall()
-    keeper = LeaseKeeper(cursor.connection, limit_ms / 1000 / USES) if is_held and limit_ms else None
+    keeper: LeaseKeeper | None = None
     try:
+        if is_held and limit_ms:
+            keeper = LeaseKeeper(cursor.connection, limit_ms / 1000 / USES)
         with keeper.keep() if keeper else nullcontext():
             yield is_held
     finally:
