@@ -23,6 +23,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
 from duckicelake.errors import (
+    CatalogError,
     CommitFailedError,
     DamagedTableError,
     QueryMemoryError,
@@ -39,7 +40,7 @@ from duckicelake.lake.model import ColumnStats
 from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.query.processes import QueryLimits
-from duckicelake.rewrites.member_files import explain_failure, read_member_files
+from duckicelake.rewrites.member_files import DamagedFiles, find_damaged, read_member_files
 from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
 from duckicelake.rewrites.rows import (
     STATEMENT_SECONDS,
@@ -54,6 +55,8 @@ from duckicelake.rewrites.selection import FilePaths, MemberFile, RewriteGroup, 
 
 _ROUNDS: Final = 3
 """Of choosing files: others may remove some while they are rewritten, by copy-on-write."""
+_MOST_DAMAGES: Final = 10
+"""After which a task gives up: to find a damaged file, the others are read about once more."""
 
 
 def compact(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
@@ -67,8 +70,45 @@ def sort(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutc
 
 
 @dataclass(slots=True)
+class UnreadableFiles:
+    """Files that a task has found damaged, and leaves out. reasons: in words, of each time some were found."""
+
+    paths: set[str] = field(default_factory=set)
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, found: DamagedFiles | None, error: CatalogError) -> None:
+        """Note what a statement failed at.
+
+        Raises the error if nothing is wrong with a file; DamagedTableError if that was left out before, or too many are
+        damaged.
+        """
+        if found is None:
+            raise error
+        if self.paths.issuperset(found.paths) or len(self.reasons) >= _MOST_DAMAGES:
+            raise found.as_error() from error
+        self.paths |= set(found.paths)
+        self.reasons.append(found.reason)
+
+    def leave_out(self, files: Sequence[MemberFile]) -> list[MemberFile]:
+        """Return the files without the damaged ones."""
+        return [file for file in files if file.path not in self.paths]
+
+    def explain(self) -> str | None:
+        """Say what was left out."""
+        return f"Left out: {' '.join(self.reasons)}" if self.reasons else None
+
+    def check(self) -> None:
+        """Raise DamagedTableError if there are such files: there is nothing to do but for them."""
+        if self.reasons:
+            raise DamagedTableError(" ".join(self.reasons))
+
+
+@dataclass(slots=True)
 class Rewrite:
-    """One task while it runs. is_whole: whether it leaves no file out that was there before, as a sort does."""
+    """One task while it runs. is_whole: whether it leaves no file out that was there before, as a sort does.
+
+    damage: files that can't be read are left out, and the others rewritten.
+    """
 
     services: Services
     task: UpkeepTask
@@ -78,6 +118,7 @@ class Rewrite:
     counts: dict[str, int] = field(
         default_factory=lambda: {"rewritten files": 0, "added files": 0, "rewritten bytes": 0}
     )
+    damage: UnreadableFiles = field(default_factory=UnreadableFiles)
 
     def run(self) -> TaskOutcome:
         """Rewrite group by group. Raises what `load_current_table` and commits do."""
@@ -95,20 +136,25 @@ class Rewrite:
         with open_process(self.services, limits, cores, namespace, name, has_wide_rows=has_wide_rows) as process:
             version, groups = self._choose(process)
             if not (groups or self.snapshot_ids):  # what was committed before memory ran out counts
+                self.damage.check()
                 return self.explain_no_groups(version)
             self.control.report(count_files(groups))
-            for _ in range(_ROUNDS):
-                whole_upto = version.lake_snapshot
+            rounds = 0
+            while True:
+                whole_upto, damages = version.lake_snapshot, len(self.damage.reasons)
                 skipped = [group for group in groups if not self._rewrite_group(process, version, group)]
-                if not skipped:
+                rounds += len(self.damage.reasons) == damages
+                if not skipped or rounds == _ROUNDS:
                     break
                 version, groups = self._choose(process)
             self.counts["skipped groups"] = len(skipped)
         done = bool(self.snapshot_ids)
+        if not done:
+            self.damage.check()
         if self.is_whole and done and not skipped and self.task.where is None:
             # what others append meanwhile is left out; files of the task's own snapshots are as they should be, too
             self.counts[DUCKLAKE_SNAPSHOT] = whole_upto
-        message = None if done else "others changed the same files each time; the next run tries again"
+        message = self.damage.explain() if done else "others changed the same files each time; the next run tries again"
         result: Literal["done", "skipped"] = "done" if done else "skipped"
         return TaskOutcome(result, message, tuple(self.snapshot_ids), dict(self.counts), self.parameters)
 
@@ -140,7 +186,12 @@ class Rewrite:
         if self.task.where is not None:
             wanted = find_matching_files(self.services, version, self.task.where)
             files = [file for file in files if file.row.file_id in wanted]
-        return version, self.choose_groups(process, self._describe(version), files, paths)
+        groups = self.choose_groups(process, self._describe(version), self.damage.leave_out(files), paths)
+        return version, [self._keep_apart(group) for group in groups]
+
+    def _keep_apart(self, group: RewriteGroup) -> RewriteGroup:
+        """Have DuckDB open no damaged file whose path lies between those of the group."""
+        return replace(group, is_dense=group.is_dense and not self.damage.paths)
 
     def _describe(self, version: TableVersion) -> RewrittenTable:
         task = self.task
@@ -153,7 +204,8 @@ class Rewrite:
         try:
             written = self._write_group(process, table, group)
         except (UnavailableError, ProcessFailedError) as error:
-            raise explain_failure(self.services, process, table, group.files, error, version) from error
+            self.damage.add(find_damaged(self.services, process, table, group.files, version), error)
+            return False
         upload = SnapshotUpload(self.services, version.metadata)
         try:
             _check_rows(group, sum(file.rows for file, _ in written))

@@ -17,7 +17,7 @@ from duckicelake.maintenance.policy import find_filter_columns
 from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.properties import BLOOM_FILTER_PREFIX
 from duckicelake.rewrites.actions import Rewrite
-from duckicelake.rewrites.member_files import explain_footer_failure
+from duckicelake.rewrites.member_files import find_damaged_footer
 from duckicelake.rewrites.rows import ProcessFailedError, RewriteProcess, RewrittenTable
 from duckicelake.rewrites.selection import FilePaths, MemberFile, RewriteGroup, group_all
 
@@ -55,7 +55,8 @@ class _FilterRewrite(Rewrite):
                 try:
                     without |= process.find_files_without_filters(some, columns)
                 except (UnavailableError, ProcessFailedError) as error:
-                    raise explain_footer_failure(self.services, process, some, error) from error
+                    damaged = find_damaged_footer(self.services, process, some)
+                    raise damaged.as_error() if damaged else error from error
         return group_all((file for file in files if file.path in without), self.task.target_size, paths)
 
     def _group_by_names(self, files: Sequence[MemberFile]) -> list[tuple[dict[int, str], list[MemberFile]]]:

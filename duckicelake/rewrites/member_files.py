@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -9,7 +10,7 @@ from duckicelake.catalog.commit.replaced_files import read_deleted_positions
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import CatalogError, DamagedTableError, FileMissingError
+from duckicelake.errors import DamagedTableError, FileMissingError
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.lake.side_tables import locations
 from duckicelake.rewrites.rows import RewriteProcess, RewrittenTable
@@ -43,22 +44,33 @@ def read_member_files(services: Services, version: TableVersion) -> list[MemberF
     ]
 
 
-def explain_failure(
+@dataclass(frozen=True, slots=True)
+class DamagedFiles:
+    """Files that can't be read, and why in words that name the first of them."""
+
+    paths: tuple[str, ...]
+    reason: str
+
+    def as_error(self) -> DamagedTableError:
+        """Return an error that says it."""
+        return DamagedTableError(self.reason)
+
+
+def find_damaged(
     services: Services,
     process: RewriteProcess,
     table: RewrittenTable,
     files: Sequence[MemberFile],
-    error: CatalogError,
     version: TableVersion,
-) -> CatalogError:
-    """Return what is wrong with a file, as a DamagedTableError; the error as it is if none is at fault.
+) -> DamagedFiles | None:
+    """Find what is wrong with a file at which a statement failed; None if none is at fault.
 
     A damaged file is found by halves, so that all are read about once more. Raises UnavailableError if the store
     doesn't answer. version: the table's, of which DuckDB may have opened other files, too.
     """
     found = _find_missing(services, files)
     if found is not None or not process.can_answer:
-        return found or error
+        return found
     unreadable = _find_unreadable(process, table, files)
     if unreadable is not None and not _is_damaged(process, unreadable[0]):
         own = {file.path for file in files}
@@ -67,28 +79,29 @@ def explain_failure(
         if found is not None:
             return found
         unreadable = _bisect(process.find_footer_error, others) or unreadable
-    return _blame(services, unreadable, error)
+    return _blame(services, unreadable)
 
 
-def explain_footer_failure(
-    services: Services, process: RewriteProcess, files: Sequence[MemberFile], error: CatalogError
-) -> CatalogError:
-    """Return as `explain_failure` what is wrong with a file, where only footers were read: no values are read now."""
+def find_damaged_footer(
+    services: Services, process: RewriteProcess, files: Sequence[MemberFile]
+) -> DamagedFiles | None:
+    """Find as `find_damaged` what is wrong with a file, where only footers were read: no values are read now."""
     found = _find_missing(services, files)
     if found is not None or not process.can_answer:
-        return found or error
-    return _blame(services, _bisect(process.find_footer_error, files), error)
+        return found
+    return _blame(services, _bisect(process.find_footer_error, files))
 
 
-def _blame(services: Services, unreadable: tuple[MemberFile, str] | None, error: CatalogError) -> CatalogError:
-    """Return that a file is damaged; the error as it is if there is none, or the store doesn't give it."""
+def _blame(services: Services, unreadable: tuple[MemberFile, str] | None) -> DamagedFiles | None:
+    """Return that a file is damaged; None if there is none, or the store doesn't give it."""
     if unreadable is None or not _is_reached(services, unreadable[0].path):
-        return error
+        return None
     file, reason = unreadable
-    return DamagedTableError(f"{file.path}, a data file of the table, can't be read: {reason}. {_ADVICE}")
+    text = f"{file.path}, a data file of the table, can't be read: {reason}. {_ADVICE}"
+    return DamagedFiles((file.path,), text)
 
 
-def _find_missing(services: Services, files: Sequence[MemberFile]) -> DamagedTableError | None:
+def _find_missing(services: Services, files: Sequence[MemberFile]) -> DamagedFiles | None:
     paths = [file.path for file in files]
     with ThreadPoolExecutor(_THREADS) as pool:
         there = [*pool.map(services.store.exists, paths)]
@@ -96,7 +109,7 @@ def _find_missing(services: Services, files: Sequence[MemberFile]) -> DamagedTab
     if not missing:
         return None
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return DamagedTableError(f"{missing[0]}{more}, a data file of the table, is missing. {_ADVICE}")
+    return DamagedFiles(tuple(missing), f"{missing[0]}{more}, a data file of the table, is missing. {_ADVICE}")
 
 
 def _find_unreadable(

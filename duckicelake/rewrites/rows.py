@@ -105,7 +105,8 @@ class SketchedColumn:
 class RewriteProcess:
     """The process. secrets: keys for the table's folders. is_open: whether it has said that it opened the lake.
 
-    has_wide_rows: it writes row groups of fewer rows, to hold less of them.
+    has_wide_rows: it writes row groups of fewer rows, to hold less of them. has_failed: a statement failed, as at a
+    damaged file, of which DuckDB would remember bytes once it is restored.
     """
 
     process: QueryProcess
@@ -113,6 +114,7 @@ class RewriteProcess:
     has_wide_rows: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     is_open: bool = False
+    has_failed: bool = False
 
     def write_group(
         self,
@@ -249,6 +251,7 @@ class RewriteProcess:
         except QueryMemoryError as error:
             raise self._explain_bounds(error) from error
         except InvalidRequestError as error:
+            self.has_failed = True
             raise ProcessFailedError(str(error)) from error
         return json.loads(bytes(body))
 
@@ -318,7 +321,7 @@ def open_process(
     cores: that it may use. has_wide_rows: one thread writes small row groups, where there was no memory for those of
     several.
 
-    A new one starts and opens the lake beside the block. It is kept for the next task unless the block raises.
+    A new one starts and opens the lake beside the block. It is kept for the next task unless a statement fails.
     """
     order = build_open_order(services, is_restricted=False)
     threads = 1 if has_wide_rows else max(1, min(cores, limits.memory_bytes // _THREAD_BYTES))
@@ -334,7 +337,7 @@ def open_process(
     except BaseException:
         process.kill()
         raise
-    if opened.is_open:
+    if opened.is_open and not opened.has_failed:
         _KEEPER.keep((order, limits), process)
     else:
         process.kill()

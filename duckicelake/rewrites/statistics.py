@@ -21,7 +21,7 @@ from duckicelake.iceberg.types import NestedField, PrimitiveType
 from duckicelake.iceberg.updates import SetStatistics
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.query.processes import QueryLimits
-from duckicelake.rewrites.member_files import explain_failure, read_member_files
+from duckicelake.rewrites.member_files import find_damaged, read_member_files
 from duckicelake.rewrites.rows import (
     STATEMENT_SECONDS,
     ProcessFailedError,
@@ -92,7 +92,8 @@ def _count(
                 found += process.count_distinct(table, counted)
             except (UnavailableError, ProcessFailedError) as error:
                 files = read_member_files(services, version)
-                raise explain_failure(services, process, table, files, error, version) from error
+                damaged = find_damaged(services, process, table, files, version)
+                raise damaged.as_error() if damaged else error from error
             control.report({"columns": len(found)})
     control.check()
     return found
