@@ -39,7 +39,7 @@ _SAME_FIELDS: Final = {field.name for field in fields(MaintenanceState)} & {
 
 
 def plan_lake(services: Services, pause_seconds: float, *, is_forced: bool = False) -> int | None:
-    """Plan a whole lake, unless another process does or it isn't due; return how many tasks it put into the queue.
+    """Plan a whole lake, unless another process does or it isn't due; return how many tasks may be taken since then.
 
     pause_seconds: at least so long after it the next plan is due.
     """

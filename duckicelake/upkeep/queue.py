@@ -152,7 +152,7 @@ def write_policies(cursor: Transaction, policies: Mapping[str, str]) -> None:
 def enqueue(
     cursor: Transaction, due: Sequence[DueTask], *, requested_by: str | None = None, is_repeated: bool = False
 ) -> int:
-    """Put tasks into the queue, and return how many are new there or were changed. The commit wakes idle workers.
+    """Put tasks into the queue, and return how many may be taken since then. The commit wakes idle workers for these.
 
     requested_by: who asks for them; they then need no change of the table. is_repeated: neither do they then.
     """
@@ -175,7 +175,7 @@ def enqueue(
         "requested_by": requested_by,
         "is_repeated": is_repeated,
     }
-    count = len(cursor.execute(_SQL.enqueue, parameters).fetchall())
+    count = sum(is_claimable for (is_claimable,) in cursor.execute(_SQL.enqueue, parameters).fetchall())
     if count:
         cursor.execute(_SQL.notify, {"channel": CHANNEL})
     return count

@@ -65,7 +65,7 @@ class SourcePlanner:
             schedule.next_at = max(schedule.next_at, monotonic() + seconds)
 
     def plan(self, services: Services, *, is_look: bool) -> int:
-        """Put what features want done into the queue; return how many tasks came.
+        """Put what features want done into the queue; return how many tasks may be taken since then.
 
         is_look: also ask those that are asked at each look at the lake.
         """

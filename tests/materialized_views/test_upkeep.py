@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import sleep
 
@@ -13,12 +13,15 @@ from duckicelake.catalog.jobs import list_jobs
 from duckicelake.changelog.writer import write_all_changes
 from duckicelake.errors import InvalidRequestError, TaskStoppedError
 from duckicelake.lineage.events.generator import EventGenerator, parse_source_uuids
+from duckicelake.maintenance.policy import QUIET_HOURS
 from duckicelake.materialized_views import refreshes
 from duckicelake.materialized_views.view_rows import Schedule
 from duckicelake.materialized_views.views import schedule_view
 from duckicelake.query import contents
 from duckicelake.query.contents import ContentProcess
 from duckicelake.settings.model import Settings
+from duckicelake.upkeep import queue
+from duckicelake.upkeep.queue import QueuedTask, TaskFilter
 from duckicelake.upkeep.sources import SourcePlanner
 from duckicelake.upkeep.worker import Worker, WorkerLimits
 from tests.materialized_views.conftest import Views
@@ -95,6 +98,46 @@ def test_worker_refreshes_what_is_due_and_the_queue_says_so(views: Views) -> Non
     assert planner.plan(views.services, is_look=True) == 0
     (job,) = list_jobs(views.services, PageRequest(), kind="refresh").items
     assert (job.result, job.message) == ("done", "incremental: only rows were appended")
+
+
+def set_policies(views: Views, policies: dict[str, str]) -> None:
+    with views.services.database.transaction() as cursor:
+        queue.write_policies(cursor, policies)
+
+
+def list_tasks(views: Views) -> list[QueuedTask]:
+    with views.services.database.reading() as cursor:
+        return queue.list_tasks(cursor, TaskFilter(), None)
+
+
+def read_row(views: Views) -> object:
+    with views.services.database.statement(only_reads=True) as cursor:
+        return cursor.execute("SELECT xmin::text FROM duckicelake_upkeep_task").fetchall()
+
+
+def test_refresh_that_waits_for_the_end_of_quiet_hours_wakes_no_worker(views: Views) -> None:
+    services = views.services
+    set_policies(views, {QUIET_HOURS: "00:00-12:00" if datetime.now(UTC).hour < 12 else "12:00-00:00"})
+    schedule(views, on_change=True)
+    views.lake.run("INSERT INTO t VALUES (2)")
+    listener = services.database.open_listener(queue.CHANNEL)
+    with listener.connect():
+        planner, worker = SourcePlanner(Settings()), Worker(WorkerLimits(256 * 1024**2, 256 * 1024**2, 1))
+        assert planner.plan(services, is_look=True) == 1
+        assert listener.wait(5)
+        assert worker.work(services)
+        (task,) = list_tasks(views)
+        assert (task.state, task.message) == ("waiting", "quiet hours")
+        row = read_row(views)
+        assert planner.plan(services, is_look=True) == 0
+        assert read_row(views) == row
+        assert not listener.wait(0.3)
+        set_policies(views, {})
+        assert planner.plan(services, is_look=True) == 1
+        assert listener.wait(5)
+        assert worker.work(services)
+    listener.release()
+    views.assert_exact("mv", "SELECT k FROM {t}")
 
 
 def test_changes_wait_for_others(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,8 @@ SELECT policies FROM duckicelake_upkeep;
 UPDATE duckicelake_upkeep SET policies = %(policies)s, next_plan = clock_timestamp(), snapshot = NULL;
 
 -- enqueue: put due tasks into the queue; what ended is due again once the table has changed, or a day later. A plan leaves
--- a task of a part of a table as it was asked for. What waits is taken at once where other policies hold by now
+-- a task of a part of a table as it was asked for, and what waits as it is if nothing differs. What waits is taken at once
+-- where other policies hold by now. Returned: whether a worker may take the task now and could not before
 INSERT INTO duckicelake_upkeep_task AS t
     (table_id, kind, state, why, message, estimate, rank, digest, policies, target_size, condition, requested_by)
 SELECT n.table_id, n.kind, CASE WHEN n.problem IS NULL THEN 'queued' ELSE 'blocked' END, n.why, n.problem, n.estimate::json,
@@ -61,12 +62,15 @@ SET state = CASE WHEN t.state IN ('queued', 'waiting') AND EXCLUDED.state = 'que
     why = EXCLUDED.why, estimate = EXCLUDED.estimate, rank = EXCLUDED.rank, digest = EXCLUDED.digest,
     policies = EXCLUDED.policies, target_size = EXCLUDED.target_size, condition = EXCLUDED.condition,
     requested_by = coalesce(EXCLUDED.requested_by, t.requested_by), claim = NULL, worker = NULL, counts = '{}'
-WHERE (t.state IN ('queued', 'waiting') AND (t.condition IS NULL OR EXCLUDED.requested_by IS NOT NULL))
+WHERE (t.state IN ('queued', 'waiting') AND (EXCLUDED.requested_by IS NOT NULL OR (t.condition IS NULL
+       AND (EXCLUDED.state, EXCLUDED.why, EXCLUDED.estimate::text, EXCLUDED.rank, EXCLUDED.digest, EXCLUDED.policies::text,
+            EXCLUDED.target_size)
+           IS DISTINCT FROM ('queued', t.why, t.estimate::text, t.rank, t.digest, t.policies::text, t.target_size))))
    OR (t.state NOT IN ('running', 'queued', 'waiting') AND (EXCLUDED.requested_by IS NOT NULL OR %(is_repeated)s
        OR (t.digest <> EXCLUDED.digest
            AND (t.state = 'done' OR t.changed < clock_timestamp() - interval '1 minute'))
        OR t.changed < clock_timestamp() - interval '1 day'))
-RETURNING t.task_id;
+RETURNING t.state = 'queued' AND t.available >= statement_timestamp();
 
 -- notify: workers of new tasks in this lake
 SELECT pg_notify(%(channel)s, current_schema());
