@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.schema import Schema
@@ -50,6 +51,13 @@ _TO_DUCKDB: Final[Mapping[type, str]] = {
     BinaryType: "BLOB",
     FixedType: "BLOB",
 }
+_NARROWER: Final[Mapping[type, tuple[type, ...]]] = {
+    LongType: (IntegerType,),
+    DoubleType: (FloatType, IntegerType),
+    TimestampType: (DateType,),
+}
+"""Types whose values, as a load writes them, are values of another. Decimals are compared by their digits."""
+_INTEGER_DIGITS: Final[Mapping[type, int]] = {IntegerType: 10, LongType: 19}
 _FROM_DUCKDB: Final[Mapping[str, IcebergType]] = {
     "boolean": BooleanType(),
     "tinyint": IntegerType(),
@@ -133,7 +141,7 @@ def build_schema(columns: Mapping[str, IcebergType]) -> Schema:
     return Schema(*(NestedField(next(ids), name, type_, required=False) for name, type_ in columns.items()))
 
 
-def widen_type(name: str, here: IcebergType, come: IcebergType) -> IcebergType | None:
+def widen_type(here: IcebergType, come: IcebergType) -> IcebergType | None:
     """Return the type to which the table's column must be widened for values of another; None if it stays.
 
     Only as Iceberg widens: int to long, float to double, decimals of more digits.
@@ -145,25 +153,54 @@ def widen_type(name: str, here: IcebergType, come: IcebergType) -> IcebergType |
     if isinstance(here, DecimalType) and isinstance(come, DecimalType) and come.scale <= here.scale:
         precision = min(_MAX_PRECISION, come.precision - come.scale + here.scale)
         return DecimalType(precision, here.scale) if precision > here.precision else None
-    if isinstance(here, StructType | ListType | MapType) != isinstance(come, StructType | ListType | MapType) and not (
-        isinstance(come, StringType)
-    ):
-        raise BadColumnError(f"Column {name} is {here} in the table, but {come} in the files")
     return None
 
 
-def is_same_type(one: IcebergType, other: IcebergType) -> bool:
-    """Return whether two types have the same values, whatever the ids of their fields."""
-    if isinstance(one, StructType) and isinstance(other, StructType):
-        return [field.name for field in one.fields] == [field.name for field in other.fields] and all(
-            is_same_type(left.field_type, right.field_type)
-            for left, right in zip(one.fields, other.fields, strict=True)
+def check_nesting(name: str, here: IcebergType, come: IcebergType) -> None:
+    """Raise BadColumnError if only one of a table's column and the files' has parts. Text may be JSON."""
+    if here.is_primitive != come.is_primitive and not isinstance(come, StringType):
+        raise BadColumnError(f"Column {name} is {here} in the table, but {come} in the files")
+
+
+def holds_type(column: IcebergType, wanted: IcebergType) -> bool:
+    """Return whether a column has all values of a type, whatever the ids of fields and their order.
+
+    Fields of structs that only the column has don't count. A part that may be NULL isn't one that is NOT NULL.
+    """
+    if isinstance(column, StructType) and isinstance(wanted, StructType):
+        fields = {field.name: field for field in column.fields}
+        return all(
+            field.name in fields
+            and _holds_part(
+                fields[field.name].field_type, field.field_type, fields[field.name].required, field.required
+            )
+            for field in wanted.fields
         )
-    if isinstance(one, ListType) and isinstance(other, ListType):
-        return is_same_type(one.element_type, other.element_type)
-    if isinstance(one, MapType) and isinstance(other, MapType):
-        return is_same_type(one.key_type, other.key_type) and is_same_type(one.value_type, other.value_type)
-    return one == other
+    if isinstance(column, ListType) and isinstance(wanted, ListType):
+        return _holds_part(column.element_type, wanted.element_type, column.element_required, wanted.element_required)
+    if isinstance(column, MapType) and isinstance(wanted, MapType):
+        return holds_type(column.key_type, wanted.key_type) and _holds_part(
+            column.value_type, wanted.value_type, column.value_required, wanted.value_required
+        )
+    return column == wanted or _holds_primitive(column, wanted)
+
+
+def _holds_part(column: IcebergType, wanted: IcebergType, is_required: bool, is_required_wanted: bool) -> bool:
+    return (is_required or not is_required_wanted) and holds_type(column, wanted)
+
+
+def _holds_primitive(column: IcebergType, wanted: IcebergType) -> bool:
+    if isinstance(column, DecimalType):
+        digits, scale = _count_digits(wanted)
+        return digits <= column.precision - column.scale and scale <= column.scale
+    return type(wanted) in _NARROWER.get(type(column), ())
+
+
+def _count_digits(wanted: IcebergType) -> tuple[float, int]:
+    """Count a type's digits before and behind the point. Endless: it isn't exact, or no number."""
+    if isinstance(wanted, DecimalType):
+        return wanted.precision - wanted.scale, wanted.scale
+    return _INTEGER_DIGITS.get(type(wanted), inf), 0
 
 
 def build_field_ids(fields: Sequence[NestedField]) -> str:

@@ -13,7 +13,7 @@ from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, Stri
 
 from duckicelake.client.schema_text import parse_partition_fields, parse_sort_fields
 from duckicelake.errors import BadColumnError, BadInputError
-from duckicelake.file_import.column_types import build_schema, is_same_type, widen_type
+from duckicelake.file_import.column_types import build_schema, check_nesting, holds_type, widen_type
 from duckicelake.pipeline.destination import LoadRequest, Target
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def choose_columns(
     for name, type_ in wanted.items():
         old = here.get(name.lower())
         if old is not None and (given is not None or not is_text):
-            wide = widen_type(old.name, old.field_type, type_)
+            if given is None:
+                check_nesting(old.name, old.field_type, type_)
+            wide = widen_type(old.field_type, type_)
             if wide is not None:
                 widened[old.name] = wide
     if come and len(new) == len(wanted):
@@ -85,16 +87,27 @@ def choose_columns(
         NestedField(10_000 + number, name, type_, required=False) for number, (name, type_) in enumerate(new.items())
     ]
     if given is not None:
-        _check_given(request.target, given, {one.name.lower(): one for one in kept})
+        _check_given(request.target, given, here, widened)
     return LoadColumns(tuple(kept), new, widened)
 
 
-def _check_given(target: Target, given: Schema, columns: Mapping[str, NestedField]) -> None:
-    """Check that a table which is there has the columns of --schema, of their types or wider ones."""
+def _check_given(
+    target: Target, given: Schema, here: Mapping[str, NestedField], widened: Mapping[str, IcebergType]
+) -> None:
+    """Check that a table which is there has the columns of --schema or gets them, of their types or wider ones.
+
+    here: the table's columns by names in lower case.
+    """
     for wanted in given.fields:
-        column = columns[wanted.name.lower()]
-        is_wider = widen_type(column.name, wanted.field_type, column.field_type) == column.field_type
-        if not is_wider and not is_same_type(column.field_type, wanted.field_type):
+        column = here.get(wanted.name.lower())
+        if column is None:
+            if wanted.required:
+                raise BadColumnError(
+                    f"--schema has {wanted.name} NOT NULL, which {target} lacks: "
+                    "a new column can't be NOT NULL; leave it out"
+                )
+            continue
+        if not holds_type(widened.get(column.name, column.field_type), wanted.field_type):
             raise BadColumnError(
                 f"--schema has {wanted.name} {wanted.field_type}, and {target} has {column.name} {column.field_type}: "
                 f"leave --schema out, which gives the files the table's types, or change the table"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,8 @@ def test_wrong_inputs_load_nothing(
         ("id date, x string", "--schema has id date, and "),
         ("id long not null, x string", "--schema has id NOT NULL, and "),
         ("id long, x string, s struct<b long>", "--schema has s struct<"),
+        ("id long, x struct<a long>", "--schema has x struct<"),
+        ("id long, x string, d double not null", "a new column can't be NOT NULL"),
     ],
 )
 def test_schema_that_a_table_does_not_have_loads_nothing(loads: Loads, table: str, given: str, message: str) -> None:
@@ -233,6 +236,25 @@ def test_schema_that_a_table_does_not_have_loads_nothing(loads: Loads, table: st
     assert loads.rows(f"SELECT count(*), count(d) FROM lake.{table}") == [(3, 0)]
     error = loads.run(file, "--table", table, "--schema", "id long, x string, e date", "--evolve", "strict", code=2)
     assert "would need new e date" in error["message"]
+
+
+def test_schema_that_a_table_holds_or_is_widened_for_loads(loads: Loads, table: str) -> None:
+    """What load itself has made of a table's columns is no reason to refuse the same --schema again."""
+    columns = (
+        "id long, p decimal(10, 4), q decimal(12, 4), d double, t timestamp, s struct<a long, b string>, l list<long>"
+    )
+    file = loads.file("a.json", '{"id": 1, "p": 1.25, "q": 2.5, "d": 3, "t": "2026-01-02", "s": {"a": 4}, "l": [5]}\n')
+    given = "id int, p decimal(12, 2), q decimal(10, 2), d int, t date, s struct<a int>, l list<int>"
+    loads.run(file, "--table", table, "--yes", "--schema", columns)
+    for _ in range(2):
+        loads.run(file, "--table", table, "--yes", "--schema", given)
+    row = (1, Decimal("1.25"), Decimal("2.5"), 3.0, datetime(2026, 1, 2), {"a": 4, "b": None}, [5])
+    assert loads.rows(f"SELECT * FROM lake.{table}") == [row] * 3
+    ((widened,),) = loads.rows(f"SELECT column_type FROM (DESCRIBE lake.{table}) WHERE column_name = 'p'")
+    assert widened == "DECIMAL(14,4)"
+    error = loads.run(file, "--table", table, "--schema", given.replace("12", "38"), "--yes", code=2)
+    assert "has p decimal(38, 2), and " in error["message"]
+    assert "has p decimal(14, 4)" in error["message"]
 
 
 def test_places_without_files(loads: Loads, table: str) -> None:
