@@ -98,6 +98,9 @@ _FORMS: Final[Mapping[str, _PropertyForm]] = {
 _KNOWN: Final = frozenset({*_FORMS, DUCKLAKE_ID})
 
 _POLICY_PATTERN: Final = re.compile(r"maintenance\.[a-z.-]+")
+_POLICY_PREFIXES: Final = ("maintenance.", "history.expire.")
+_SURE_LIKENESS: Final = 0.85
+"""Names that are this alike differ by a letter or an ending."""
 _OTHER_POLICIES: Final = (MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, TARGET_FILE_BYTES)
 _MAINTENANCE_POLICIES: Final = (
     "automatic", "bloom-filters.min-share", "compaction.delete-ratio", "compaction.enabled", "compaction.min-files",
@@ -153,15 +156,21 @@ def is_policy(name: str) -> bool:
 
 
 def suggest_policy(wrong: str) -> str:
-    """Say which policy is meant by a name that is none: the nearest, or what policies there are."""
-    near = get_close_matches(wrong.lower().replace("_", "-"), POLICY_NAMES, n=1)
-    expected = f"expected maintenance.…, {', '.join(_OTHER_POLICIES[:-1])} or {_OTHER_POLICIES[-1]}"
-    return f"did you mean {near[0]}?" if near else expected
+    """Say which policy is meant by a name that is none: the nearest, all that may be, or what policies there are."""
+    name = wrong.lower().replace("_", "-")
+    prefix = next((prefix for prefix in _POLICY_PREFIXES if name.startswith(prefix)), None)
+    if prefix is not None:
+        rest = name.removeprefix(prefix)
+        rests = [known.removeprefix(prefix) for known in POLICY_NAMES if known.startswith(prefix)]
+        near = get_close_matches(rest, rests, n=1, cutoff=_SURE_LIKENESS) or get_close_matches(rest, rests, cutoff=0.5)
+        if near:
+            return f"did you mean {' or '.join(prefix + match for match in near)}?"
+    return f"expected maintenance.…, {', '.join(_OTHER_POLICIES[:-1])} or {_OTHER_POLICIES[-1]}"
 
 
 def is_like_policy(name: str) -> bool:
     """Return whether a property is a policy or may be one that is misspelt."""
-    return is_policy(name) or name.startswith(("maintenance.", "history.expire."))
+    return is_policy(name) or name.startswith(_POLICY_PREFIXES)
 
 
 def check_properties(properties: Mapping[str, str], before: Mapping[str, str] = _NONE) -> None:

@@ -8,7 +8,7 @@ from duckicelake.errors import BadInputError
 from duckicelake.maintenance.layout import parse_order
 from duckicelake.maintenance.plan import MaintenanceState, format_size, parse_state, plan_jobs
 from duckicelake.maintenance.policy import AUTOMATIC, DAY_MS, HOUR_MS, JOB_KINDS, check_overrides, parse_policy
-from duckicelake.properties import POLICY_NAMES
+from duckicelake.properties import POLICY_NAMES, suggest_policy
 
 NOW = 1_800_000_000_000
 FRESH = MaintenanceState(
@@ -289,6 +289,25 @@ def test_policy_that_there_is_not_is_a_problem_and_no_silence() -> None:
         check_overrides({"history.expire.max-snapshot-age": "1"})
     with pytest.raises(BadInputError, match="target-file-size-bytes can't be given for one run"):
         check_overrides({"write.target-file-size-bytes": "1"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("maintenance.flush.Min_Rows", "did you mean maintenance.flush.min-rows?"),
+        ("maintenance.sort.by", "did you mean maintenance.sort.order?"),
+        ("maintenance.x", "expected maintenance.…, history.expire.max-ref-age-ms, "),
+        ("gc.enabled", "expected maintenance.…, history.expire.max-ref-age-ms, "),
+        ("history.expire.max-snapshot-age", "did you mean history.expire.max-snapshot-age-ms?"),
+        (
+            "history.expire.max-age",
+            "did you mean history.expire.max-ref-age-ms or history.expire.max-snapshot-age-ms?",
+        ),
+    ],
+)
+def test_misspelt_policy_brings_all_that_it_may_mean(wrong: str, says: str) -> None:
+    """One of several would be a guess: a limit for branches isn't one for snapshots."""
+    assert suggest_policy(wrong).startswith(says)
 
 
 @pytest.mark.parametrize("name", POLICY_NAMES)
