@@ -15,7 +15,14 @@ from typing import Final
 
 from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.warehouses import Warehouse, WarehouseWiring, close_warehouse, list_warehouses, open_warehouse
+from duckicelake.catalog.warehouses import (
+    Warehouse,
+    WarehouseWiring,
+    close_warehouse,
+    list_warehouses,
+    open_warehouse,
+    prepare_warehouse,
+)
 from duckicelake.cli.serve.process import end_on_signals
 from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services
 from duckicelake.errors import CatalogError, UnavailableError
@@ -118,8 +125,9 @@ class LakeRounds:
             return False
         try:
             found = self._keep(reach(), sources, is_look=is_look)
-        except CatalogError as error:  # the lakes of a server fail one by one
-            sys.stderr.write(f"upkeep of {name or 'the first warehouse'}: {error}\n")
+        except Exception as error:  # noqa: BLE001 - the lakes of a server fail one by one, whatever it was
+            message = str(error) if isinstance(error, CatalogError) else f"{type(error).__name__}: {error}"
+            sys.stderr.write(f"upkeep of {name or 'the first warehouse'}: {message}\n")
             found, is_look = False, True
             sources.rest(pause)
         if is_look or found:
@@ -153,6 +161,11 @@ class LakeRounds:
         if len(self._open) >= self._settings.open_warehouses:
             self._close(next(iter(self._open)))
         services = open_warehouse(self._first, self._wiring, row)
+        try:
+            prepare_warehouse(services)  # no server may have opened it since its upgrade
+        except BaseException:
+            close_warehouse(self._first, services)
+            raise
         self._open[row.name] = row, services
         return services
 
