@@ -19,10 +19,12 @@ UPDATE duckicelake_upkeep
 SET planned = clock_timestamp(), snapshot = %(snapshot)s,
     next_plan = clock_timestamp() + %(seconds)s * interval '1 second';
 
--- take_look: leave the next look at what a feature wants done to this process, if it is due
+-- take_look: leave the next look at what a feature wants done to this process, if it is due. One that is further away than
+-- it can be is due too: the clock was set back, or the setting was greater
 INSERT INTO duckicelake_upkeep_look AS l (setting, next_look)
 VALUES (%(setting)s, clock_timestamp() + %(seconds)s * interval '1 second')
-ON CONFLICT (setting) DO UPDATE SET next_look = EXCLUDED.next_look WHERE l.next_look <= clock_timestamp()
+ON CONFLICT (setting) DO UPDATE SET next_look = EXCLUDED.next_look
+WHERE l.next_look <= clock_timestamp() OR l.next_look > EXCLUDED.next_look
 RETURNING setting;
 
 -- policies: of the whole lake

@@ -93,9 +93,9 @@ def change(services: Services, statement: str) -> None:
         cursor.execute(statement.encode())
 
 
-def age_listings(services: Services) -> None:
+def age_listings(services: Services, age: str = "1 hour") -> None:
     """Let so much time go by that logs are listed again, and what failed is tried again."""
-    change(services, "UPDATE duckicelake_delta_source SET listed = listed - interval '1 hour'")
+    change(services, f"UPDATE duckicelake_delta_source SET listed = listed - interval '{age}'")
 
 
 def test_version_is_due_done_and_in_the_history_once(table: Following) -> None:
@@ -305,6 +305,18 @@ def test_of_all_processes_one_looks_at_a_time(table: Following) -> None:
     assert all(planner.is_used and planner.next_at > time.monotonic() + 50 for planner in planners)
     change(services, "UPDATE duckicelake_upkeep_look SET next_look = clock_timestamp()")
     assert [planner.plan(services, is_look=True) for planner in planners] == [0, 0, 0], "each knows when it is due"
+
+
+def test_clock_that_was_set_back_or_a_smaller_setting_ends_no_following(table: Following) -> None:
+    services = table.services
+    with services.database.transaction() as cursor:
+        assert queue.take_look(cursor, "delta_sync_seconds", 3600)
+        assert queue.take_look(cursor, "delta_sync_seconds", 60)
+        assert not queue.take_look(cursor, "delta_sync_seconds", 60)
+    age_listings(services, "-1 hour")
+    store = CountingStore(services.store)
+    find_due(replace(services, store=store))
+    assert store.listings == 1
 
 
 def test_nothing_is_followed_where_the_setting_or_the_lake_says_so(table: Following) -> None:

@@ -54,10 +54,11 @@ SELECT EXISTS (
 SELECT table_id FROM duckicelake_upkeep_task WHERE kind = %(kind)s AND state <> 'done';
 
 -- take_listings: tables whose logs are to be listed, unless another process is at it. A next version that isn't there says
--- nothing of a log that was cleaned up or replaced
+-- nothing of a log that was cleaned up or replaced. A time to come is one of before the clock was set back
 UPDATE duckicelake_delta_source SET listed = clock_timestamp()
 WHERE table_id IN (
     SELECT table_id FROM duckicelake_delta_source
-    WHERE following AND (listed IS NULL OR listed < clock_timestamp() - %(seconds)s * interval '1 second')
+    WHERE following AND (listed IS NULL OR listed < clock_timestamp() - %(seconds)s * interval '1 second'
+                         OR listed > clock_timestamp())
     FOR UPDATE SKIP LOCKED)
 RETURNING table_id;
