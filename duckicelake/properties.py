@@ -31,6 +31,8 @@ DELETE_AFTER_COMMIT: Final = "write.metadata.delete-after-commit.enabled"
 DISTRIBUTION_MODE: Final = "write.distribution-mode"
 ENFORCEMENT: Final = "schema.enforcement"
 FORMAT_VERSION: Final = "format-version"
+FOLLOWS_DELTA: Final = "ducklake.follows-delta"
+"""Among the policies of a table that is kept by a Delta log: no one can set it."""
 GC_ENABLED: Final = "gc.enabled"
 GC_DISABLED: Final[Mapping[str, str]] = {GC_ENABLED: "false"}
 """Set on tables that share files: engines then delete no file of them."""

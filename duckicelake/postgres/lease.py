@@ -9,7 +9,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import Connection
 
-USES: Final = 3
+LEASE_USES: Final = 3
 """How often a lease's session is used in the time for which it may be idle."""
 
 
@@ -20,7 +20,7 @@ class LeaseKeeper:
     """
 
     def __init__(self, connection: Connection[Any], pause_seconds: float) -> None:
-        """Start the thread. pause_seconds: a USES-th of the time for which the session may be idle."""
+        """Start the thread. pause_seconds: a LEASE_USES-th of the time for which the session may be idle."""
         self._connection = connection
         self._pause_seconds = pause_seconds
         self._lock = Lock()

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import Cursor, Notify, sql
 
 from duckicelake.errors import UnavailableError
-from duckicelake.postgres.lease import USES, LeaseKeeper
+from duckicelake.postgres.lease import LEASE_USES, LeaseKeeper
 from duckicelake.postgres.pipeline import DeferredConnection
 from duckicelake.postgres.queries import Row
 
@@ -39,7 +39,7 @@ class NotificationListener:
         self._defaults = defaults
         self._channel = channel
         self._configure = configure
-        self._lease_pause = statement_seconds / USES or inf
+        self._lease_pause = statement_seconds / LEASE_USES or inf
         self._use_seconds = inf
         """The longest time for which the session is left idle."""
         self._wakes: tuple[socket.socket, socket.socket] | None = None

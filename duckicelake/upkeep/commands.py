@@ -94,12 +94,12 @@ def run(
     answer = lake.client.change("POST", path, body)
     asked, problems, notes = answer["tasks"], answer.get("problems", []), answer.get("notes", [])
     ended = [] if no_wait else _wait(lake, query, asked)
-    for problem in problems:
-        sys.stderr.write(f"{problem}\n")
+    for line in (*problems, *notes):
+        sys.stderr.write(f"{line}\n")
     if as_json:
         print_json({"tasks": asked if no_wait else ended, "problems": problems, "notes": notes})
     elif not asked and not problems:
-        typer.echo("\n".join(f"nothing to do: {note}" for note in notes) or "nothing to do")
+        typer.echo("nothing to do")
     elif no_wait:
         typer.echo(f"{len(asked)} in the queue")
     elif asked:

@@ -13,7 +13,7 @@ from duckicelake.errors import BadInputError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake import maintenance, snapshots
 from duckicelake.lake.ducklake.maintenance import InlinedRowStats, UpkeepStatistics
-from duckicelake.maintenance.idle import IdleKinds
+from duckicelake.maintenance.idle_kinds import IdleKinds, explain_disabled
 from duckicelake.maintenance.plan import MaintenanceState, plan_jobs
 from duckicelake.maintenance.policy import AUTOMATIC, JOB_KINDS, parse_policy
 from duckicelake.maintenance.task import UpkeepTask
@@ -103,7 +103,7 @@ def request_part(
     except BadInputError as error:
         raise InvalidRequestError(f"The table is left alone: {error}") from error
     if not policy.enabled:
-        raise InvalidRequestError("The table is left alone: maintenance.enabled is false")
+        raise InvalidRequestError(f"The table is left alone: {explain_disabled(policies)}")
     if "sort" in kinds and policy.order is None and not version.metadata.sort_order().fields:
         raise InvalidRequestError("The table has no order to sort by: set maintenance.sort.order")
     size = build_state(row, inlined).target_size

@@ -19,7 +19,7 @@ from duckicelake.iceberg.identifiers import (
     to_schema_name,
 )
 from duckicelake.iceberg.model import SpecModel
-from duckicelake.maintenance.idle import IdleKinds
+from duckicelake.maintenance.idle_kinds import IdleKinds
 from duckicelake.server.auth.permissions import READ, WRITE, AnyToken, InPath, Need, WholeCatalog
 from duckicelake.server.hooks import FeatureRoutes
 from duckicelake.server.http.errors import RESPONSES, parse_body

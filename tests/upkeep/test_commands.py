@@ -81,18 +81,26 @@ def test_run_says_that_no_table_asks_for_a_kind_and_what_to_set(
     client: Client, upkeep: Upkeep, kind: str, policies: dict[str, str], says: str | None
 ) -> None:
     client.commit(set_properties(**policies))
-    expected = "nothing to do" if says is None else f"nothing to do: no table asks for {kind}: {says}"
+    expected = "" if says is None else f"no table asks for {kind}: {says}\n"
     for place in ((), ("ns",), ("ns.t",)):
         ended = upkeep("run", *place, "--only", kind)
-        assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{expected}\n", "")
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "nothing to do\n", expected)
     if says is not None:
         answer = json.loads(upkeep("run", "--only", kind, "--only", "flush", "--json").stdout)
         assert (answer["tasks"], [says in note for note in answer["notes"]][:1]) == ([], [True])
 
 
+def test_run_says_of_a_kind_that_no_table_asks_for_it_beside_others_that_are_done(upkeep: Upkeep) -> None:
+    for options in ((), ("--json",)):
+        ended = upkeep("run", "--only", "sort", "--only", "compact", "--no-wait", *options)
+        assert ended.stderr == "no table asks for sort: set maintenance.sort.order\n"
+    assert [note.split(":")[0] for note in json.loads(ended.stdout)["notes"]] == ["no table asks for sort"]
+
+
 def test_run_says_nothing_of_a_kind_that_another_table_asks_for(client: Client, upkeep: Upkeep) -> None:
     client.create("u", properties={"maintenance.sort.order": "id"})
-    assert upkeep("run", "--only", "sort").stdout == "nothing to do\n"
+    ended = upkeep("run", "--only", "sort")
+    assert (ended.stdout, ended.stderr) == ("nothing to do\n", "")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from psycopg import Cursor
 from duckicelake.errors import UnavailableError
 from duckicelake.lake.formats import LakeFormat, get_format
 from duckicelake.postgres.failures import is_retryable
-from duckicelake.postgres.lease import USES, LeaseKeeper
+from duckicelake.postgres.lease import LEASE_USES, LeaseKeeper
 from duckicelake.postgres.pipeline import Write, check_gate_open, execute_no_result
 from duckicelake.postgres.queries import Row, load_queries
 
@@ -116,7 +116,7 @@ def try_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: Map
     keeper: LeaseKeeper | None = None
     try:
         if is_held and limit_ms:
-            keeper = LeaseKeeper(cursor.connection, limit_ms / 1000 / USES)
+            keeper = LeaseKeeper(cursor.connection, limit_ms / 1000 / LEASE_USES)
         with keeper.keep() if keeper else nullcontext():
             yield is_held
     finally:

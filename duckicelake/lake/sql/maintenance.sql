@@ -63,12 +63,12 @@ inherited AS (
     GROUP BY w.schema_id
 ),
 ruled AS MATERIALIZED (
-    SELECT w.*, k.location, k.format_version, k.current_snapshot_id, k.named, k.described, k.properties AS own,
+    SELECT w.*, k.location, k.format_version, k.current_snapshot_id, k.named, k.described, k.properties AS own, d.following,
            %(defaults)s::jsonb || (SELECT u.policies::jsonb FROM duckicelake_upkeep u) || coalesce(o.policies, '{}') || coalesce(os.policies, '{}')
            || coalesce(ot.policies, '{}')
               - CASE WHEN k.properties ? 'write.parquet.compression-codec' THEN 'parquet_compression' ELSE '' END
            || coalesce(i.policies, '{}') || coalesce(k.properties, '{}')
-           || CASE WHEN d.following THEN '{"maintenance.enabled": "false"}' ELSE '{}' END::jsonb AS policies
+           || CASE WHEN d.following THEN '{"maintenance.enabled": "false", "ducklake.follows-delta": "true"}' ELSE '{}' END::jsonb AS policies
     FROM wanted w
     LEFT JOIN duckicelake_delta_source d USING (table_id)
     LEFT JOIN known k USING (table_id)
@@ -225,7 +225,8 @@ SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.
         FROM jsonb_each_text(s.policies)
         WHERE starts_with(key, 'maintenance.') OR starts_with(key, 'history.expire.')
            OR (starts_with(key, 'write.parquet.bloom-filter-enabled.column.') AND s.own ? key)
-           OR key IN ('gc.enabled', 'expire_older_than', 'parquet_compression', 'write.target-file-size-bytes')),
+           OR key IN ('gc.enabled', 'expire_older_than', 'parquet_compression', 'write.target-file-size-bytes')
+           OR (key = 'ducklake.follows-delta' AND s.following)),
        coalesce(f.files, 0), coalesce(f.bytes, 0)::bigint, coalesce(f.records, 0)::bigint, coalesce(f.deleted, 0)::bigint,
        coalesce(f.with_deletes, 0), coalesce(l.delete_files, 0)::bigint, coalesce(f.unsorted, 0)::bigint,
        coalesce(f.unfiltered, 0)::bigint, o.sorted_by,

@@ -20,10 +20,12 @@ from duckicelake.catalog.tables import commit_transaction
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.sources import DeltaPosition
 from duckicelake.delta.import_.sync import adopt_table
-from duckicelake.errors import NoSuchTableError, ReadOnlyTableError
+from duckicelake.errors import InvalidRequestError, NoSuchTableError, ReadOnlyTableError
 from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequest, RenameTableRequest
 from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.maintenance.idle_kinds import IdleKinds
 from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.upkeep.planner import request_part, request_tasks
 from tests.conftest import new_lake, services_of
 from tests.support.client import (
     NS,
@@ -160,6 +162,14 @@ def test_upkeep_passes_followed_tables_by(client: Client) -> None:
     listed = table_statistics(client.services, PageRequest()).items
     kept = {each.table: each.policies.get("maintenance.enabled") for each in listed}
     assert (kept["t"], kept["u"]) == ("false", None)
+
+
+def test_upkeep_says_that_a_table_is_followed_and_not_that_a_policy_keeps_it_away(client: Client) -> None:
+    idle = IdleKinds(["sort"])
+    request_tasks(client.services, NS, "t", ["sort"], idle)
+    assert idle.explain() == ["no table asks for sort: it follows a Delta table"]
+    with pytest.raises(InvalidRequestError, match="left alone: it follows a Delta table"):
+        request_part(client.services, NS, "t", ["compact"], "id = 1")
 
 
 def test_nothing_in_a_deltas_folder_is_an_orphan(client: Client) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from duckicelake.errors import BadInputError
 from duckicelake.maintenance.policy import JOB_KINDS, ORPHANS_ENABLED, MaintenancePolicy, parse_policy
-from duckicelake.properties import BLOOM_FILTER_PREFIX, GC_ENABLED, MAX_SNAPSHOT_AGE_MS
+from duckicelake.properties import BLOOM_FILTER_PREFIX, FOLLOWS_DELTA, GC_ENABLED, MAX_SNAPSHOT_AGE_MS
 
 
 class IdleKinds:
@@ -39,7 +39,7 @@ class IdleKinds:
 def _explain(kind: str, policy: MaintenancePolicy, policies: Mapping[str, str]) -> str | None:
     """Say why a table doesn't ask for a kind; None: it does."""
     if not policy.enabled:
-        return "maintenance.enabled is false"
+        return explain_disabled(policies)
     is_asked, reason = {
         "sort": (policy.order is not None, "set maintenance.sort.order"),
         "compact": (policy.compacts, "maintenance.compaction.enabled is false"),
@@ -49,6 +49,11 @@ def _explain(kind: str, policy: MaintenancePolicy, policies: Mapping[str, str]) 
         "remove-orphans": (policy.orphans, _explain_orphans(policies)),
     }.get(kind, (True, ""))
     return None if is_asked else reason
+
+
+def explain_disabled(policies: Mapping[str, str]) -> str:
+    """Say why a table gets no maintenance: that it is followed is no policy that could be set."""
+    return "it follows a Delta table" if FOLLOWS_DELTA in policies else "maintenance.enabled is false"
 
 
 def _explain_expiry(policies: Mapping[str, str]) -> str:
