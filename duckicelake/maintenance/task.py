@@ -105,7 +105,8 @@ class UpkeepTask:
 class TaskOutcome:
     """What came of a task. snapshot_ids: Iceberg's. counts: of rows, files, bytes.
 
-    parameters: what its job turned out to be about, for the list of jobs and for later plans.
+    parameters: what its job turned out to be about, for the list of jobs and for later plans. has_more: whether the
+    task goes back to the queue for the rest, behind others that matter as much.
     """
 
     result: Literal["done", "unchanged", "skipped"]
@@ -113,6 +114,7 @@ class TaskOutcome:
     snapshot_ids: tuple[int, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    has_more: bool = False
 
 
 def format_counts(counts: Mapping[str, Any]) -> str:

@@ -275,7 +275,12 @@ class Worker:
 
 
 def explain_outcome(outcome: TaskOutcome, claimed: ClaimedTask) -> TaskEnd:
-    """Say what becomes of a task that ended by itself: one that others kept from it is tried again."""
+    """Say what becomes of a task that ended by itself: one that others kept from it is tried again.
+
+    One that has done a part goes back to the queue.
+    """
+    if outcome.has_more:
+        return TaskEnd("queued", outcome.message, outcome, is_attempt=False)
     if outcome.result != "skipped":
         return TaskEnd("done", outcome.message, outcome)
     return TaskEnd("failed" if claimed.attempts >= MAX_ATTEMPTS else "waiting", outcome.message, outcome)

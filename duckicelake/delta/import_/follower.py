@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from time import monotonic
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
@@ -21,6 +22,8 @@ from duckicelake.storage.threads import run_in_parallel
 _LIST_SECONDS: Final = 60.0
 """After which a log is listed although its next version isn't there, as it may have been replaced. What failed is tried
 again then, too."""
+_TURN_SECONDS: Final = 10.0
+"""After which a task ends with its transaction, as other tables have new versions too. The rest has its own turn."""
 
 
 def is_used(services: Services) -> bool:
@@ -94,7 +97,7 @@ def _find_change(services: Services, source: DeltaSource) -> str | None:
 
 
 def run_follow(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
-    """Import the new versions of a followed table, of a long log in several transactions.
+    """Import the new versions of a followed table, of a long log in several transactions and turns.
 
     Raises what `sync` does, and TaskStoppedError; versions that came before stay.
     """
@@ -102,11 +105,14 @@ def run_follow(services: Services, task: UpkeepTask, control: TaskControl) -> Ta
     source = _find_followed(services, task.namespace, task.table)
     if source is None:
         return TaskOutcome("unchanged", "it follows no Delta table any more")
-    first = source.position.version + 1
+    first, ends_at, has_more = source.position.version + 1, monotonic() + _TURN_SECONDS, False
     try:
         for after in sync_in_parts(services, source, control.check):
             source = after
             control.report({"versions": source.position.version + 1 - first})
+            if monotonic() >= ends_at:
+                has_more = source.following and _find_next(services, source) is not None
+                break
     except (NoSuchTableError, TaskStoppedError):
         raise
     except Exception as error:
@@ -120,7 +126,8 @@ def run_follow(services: Services, task: UpkeepTask, control: TaskControl) -> Ta
     if last < first:
         return TaskOutcome("unchanged", f"it is at version {last}, the newest")
     came = f"version {last}" if last == first else f"versions {first} to {last}"
-    return TaskOutcome("done", f"{came} came", (), {"versions": last - first + 1})
+    more = ", and more are there" if has_more else ""
+    return TaskOutcome("done", f"{came} came{more}", (), {"versions": last - first + 1}, has_more=has_more)
 
 
 def _find_followed(services: Services, namespace: Namespace, table: str) -> DeltaSource | None:

@@ -18,6 +18,7 @@ from duckicelake.catalog.namespaces import update_namespace
 from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.cli.serve.hooks import TaskReporter
 from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services
+from duckicelake.delta.import_ import follower, sync
 from duckicelake.delta.import_.follower import find_asked, find_due
 from duckicelake.delta.import_.sync import adopt_table, read_statuses
 from duckicelake.errors import UnavailableError
@@ -117,6 +118,30 @@ def test_version_is_due_done_and_in_the_history_once(table: Following) -> None:
     assert work(services) == 1
     assert find_tasks(services)["t"].message == "version 4 came"
     table.assert_alike()
+
+
+def test_table_that_always_has_more_lets_others_have_their_turns(
+    make: Callable[[str], Following], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that is faster than the import would keep a worker for ever."""
+    busy, calm = make("busy"), make("calm")
+    services = busy.services
+    monkeypatch.setattr(follower, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(sync, "MAX_SYNC_VERSIONS", 1)
+    for _ in range(3):
+        busy.append()
+    assert SourcePlanner(SOON).plan(services, is_look=False) == 1
+    calm.append()
+    assert SourcePlanner(SOON).plan(services, is_look=False) == 1
+    assert Worker(LIMITS).work(services)
+    task = find_tasks(services)["busy"]
+    assert (task.state, task.message, task.attempts) == ("queued", "version 1 came, and more are there", 0)
+    assert Worker(LIMITS).work(services)
+    assert [table.source().position.version for table in (busy, calm)] == [1, 1]
+    assert work(services) == 2
+    assert find_tasks(services)["busy"].message == "version 3 came"
+    assert {str(job.result) for job in list_jobs(services, PageRequest(), kind="follow-delta").items} == {"done"}
+    busy.assert_alike()
 
 
 class CountingStore(StoreWrapper):
