@@ -149,13 +149,15 @@ def sync_in_parts(
 ) -> Iterator[DeltaSource]:
     """Sync until no version is left; yield the source after each transaction. Raises what `sync` and `check` do.
 
-    check: is called before each.
+    It also ends if the table was adopted or replaced meanwhile. check: is called before each.
     """
-    log, version = DeltaLog(services.store, source.root), -1
+    log, version, first = DeltaLog(services.store, source.root), -1, source
     while version < source.position.version:
         check()
         version = source.position.version
         source = sync(services, source, log)
+        if (source.table_id, source.following) != (first.table_id, first.following):
+            return
         yield source
 
 

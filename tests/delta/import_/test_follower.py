@@ -1,5 +1,6 @@
 """Delta tables that are followed: each version that delta-rs writes is a commit here, once, whatever happens."""
 
+import itertools
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.tables import drop_table
 from duckicelake.delta.import_ import sources
-from duckicelake.delta.import_.sync import adopt_table, read_statuses, sync
+from duckicelake.delta.import_.sync import adopt_table, read_statuses, sync, sync_in_parts
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import CatalogError, ExpiredError, InvalidRequestError
 from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
@@ -223,6 +224,23 @@ def test_table_that_is_not_followed_is_not_synced_once_it_was_altered_here(make:
     table.append()
     with pytest.raises(InvalidRequestError, match=r"main\.altered was written here after version 0"):
         table.sync()
+
+
+def test_table_that_is_adopted_between_two_transactions_of_a_sync_gets_no_later_version(make: Make) -> None:
+    table = make("taken")
+    table.append()
+    calls = itertools.count()
+
+    def adopt() -> None:
+        """Do as others may before the second transaction: bring a version, adopt the table, write the Delta table."""
+        if next(calls) == 1:
+            table.append()
+            assert table.sync() == 2
+            adopt_table(table.services, "main.taken")
+            table.append()
+
+    assert [source.position.version for source in sync_in_parts(table.services, table.source(), adopt)] == [1]
+    assert (table.source().following, table.source().position.version) == (False, 2)
 
 
 def test_adopted_table_is_written_here_and_left_behind(make: Make) -> None:
