@@ -74,12 +74,13 @@ def request_tasks(
         now_ms = snapshots.read_clock(cursor)
     of_jobs = [kind for kind in kinds if kind in JOB_KINDS]
     planned = find_due(services, now_ms, namespace, table, of_jobs, idle) if of_jobs or not kinds else []
+    asked = find_asked(services, namespace, table, kinds)
     found = [item for item in planned if item.task.kind in list_kinds() and (kinds or item.task.is_chosen)]
-    found += find_asked(services, namespace, table, kinds)
+    found += [item for item in asked if item.problem is None]
     if found:
         with services.database.transaction() as cursor:
             queue.enqueue(cursor, found, requested_by=services.caller.principal.name)
-    return found + [item for item in planned if item.problem is not None]
+    return found + [item for item in (*planned, *asked) if item.problem is not None]
 
 
 def request_part(

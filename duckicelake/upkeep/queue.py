@@ -175,7 +175,7 @@ def enqueue(
         "requested_by": requested_by,
         "is_repeated": is_repeated,
     }
-    count = sum(is_claimable for (is_claimable,) in cursor.execute(_SQL.enqueue, parameters).fetchall())
+    count = sum(bool(row[0]) for row in cursor.execute(_SQL.enqueue, parameters))
     if count:
         cursor.execute(_SQL.notify, {"channel": CHANNEL})
     return count
@@ -230,8 +230,8 @@ def finish_task(
 ) -> bool:
     """Let go of a task in a state; False if it is another's by now.
 
-    until_ms: before which it isn't taken again; else it is after a pause that grows with its attempts. is_attempt:
-    whether this one counts.
+    until_ms: before which it isn't taken again, nor put into the queue again unless it is asked for or has other
+    policies. None: a task that waits pauses longer after each attempt. is_attempt: whether this one counts.
     """
     parameters = {
         "claim": claim,

@@ -1,6 +1,6 @@
 """Ask features what they want done, each as often as its setting says, and put that into the queue."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -8,11 +8,11 @@ from typing import Final
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.upkeep_tasks import UpkeepSource
-from duckicelake.errors import NoSuchTableError
+from duckicelake.errors import BadInputError, NoSuchTableError
 from duckicelake.features.registry import load_hooks
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.lake.ducklake import maintenance
-from duckicelake.maintenance.policy import QUIET_HOURS
+from duckicelake.maintenance.policy import QUIET_HOURS, parse_policy
 from duckicelake.maintenance.task import UpkeepTask
 from duckicelake.settings.model import Settings
 from duckicelake.upkeep import queue
@@ -119,14 +119,23 @@ def _is_in(task: UpkeepTask, namespace: Namespace | None, table: str | None) -> 
 
 
 def _identify(services: Services, tasks: Sequence[UpkeepTask]) -> list[DueTask]:
-    """Add the ids and the quiet hours of the tables. Those that are gone by now are left out."""
+    """Add the ids and the quiet hours of the tables, and what is wrong with them. Tables that are gone are left out."""
     found = []
     for task in tasks:
         with services.database.statement(only_reads=True) as cursor:
             ids = maintenance.read_table_ids(cursor, to_schema_name(task.namespace), task.table, 0, None)
         if ids:
-            found.append(DueTask(ids[0][0], task, task.why, _find_quiet_hours(services, task)))
+            policies = _find_quiet_hours(services, task)
+            found.append(DueTask(ids[0][0], task, task.why, policies, _find_problem(policies)))
     return found
+
+
+def _find_problem(policies: Mapping[str, str]) -> str | None:
+    try:
+        parse_policy(policies)
+    except BadInputError as error:
+        return str(error)
+    return None
 
 
 def _find_quiet_hours(services: Services, task: UpkeepTask) -> dict[str, str]:

@@ -48,6 +48,8 @@ _HEARTBEATS: Final = 3
 """In the time of a lease."""
 _HELD_MS: Final = 15_000
 """After which a table is tried again that another job has."""
+_UNKNOWN_MS: Final = 60_000
+"""After which a task is put into the queue again whose policies a worker doesn't know: another may."""
 MAX_ATTEMPTS: Final = 6
 _MAX_MESSAGE_CHARS: Final = 1000
 _CALLER: Final = Caller(Principal("duckicelake", ()), operation="upkeep")
@@ -249,7 +251,8 @@ class Worker:
         try:
             policy = parse_policy(claimed.policies)
         except BadInputError as error:  # of a server of a newer version, which knows more
-            return TaskEnd("blocked", f"{error}. {name_worker()} is of another version than the server that planned it")
+            message = f"{error}. {name_worker()} is of another version than the server that planned it"
+            return TaskEnd("blocked", message, until_ms=claimed.now_ms + _UNKNOWN_MS)
         quiet = find_quiet_end(policy, claimed.now_ms)
         if quiet is not None:
             return TaskEnd("waiting", "quiet hours", until_ms=quiet, is_attempt=False)

@@ -10,6 +10,7 @@ import pytest
 
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.jobs import list_jobs
+from duckicelake.catalog.namespaces import update_namespace
 from duckicelake.changelog.writer import write_all_changes
 from duckicelake.errors import InvalidRequestError, TaskStoppedError
 from duckicelake.lineage.events.generator import EventGenerator, parse_source_uuids
@@ -138,6 +139,52 @@ def test_refresh_that_waits_for_the_end_of_quiet_hours_wakes_no_worker(views: Vi
         assert worker.work(services)
     listener.release()
     views.assert_exact("mv", "SELECT k FROM {t}")
+
+
+def set_quiet_hours(views: Views, text: str) -> None:
+    """Set a namespace's, as clients do, whose values aren't looked at."""
+    update_namespace(views.services, ("main",), (), {QUIET_HOURS: text})
+
+
+def test_quiet_hours_that_can_not_be_read_block_the_refresh_and_say_what_is_wrong(views: Views) -> None:
+    services = views.services
+    schedule(views, on_change=True)
+    views.lake.run("INSERT INTO t VALUES (2)")
+    set_quiet_hours(views, "at night")
+    planner, worker = SourcePlanner(Settings()), Worker(WorkerLimits(256 * 1024**2, 256 * 1024**2, 1))
+    assert planner.plan(services, is_look=True) == 0
+    (task,) = list_tasks(views)
+    assert task.state == "blocked"
+    assert "property maintenance.quiet-hours is 'at night'" in str(task.message)
+    assert "version" not in str(task.message)
+    row = read_row(views)
+    assert planner.plan(services, is_look=True) == 0
+    assert not worker.work(services)
+    assert read_row(views) == row, "the task is written again at each look"
+    set_quiet_hours(views, "")
+    assert planner.plan(services, is_look=True) == 1
+    assert worker.work(services)
+    views.assert_exact("mv", "SELECT k FROM {t}")
+
+
+def test_task_whose_policies_its_worker_does_not_know_is_not_tried_at_each_look(views: Views) -> None:
+    services = views.services
+    schedule(views, on_change=True)
+    views.lake.run("INSERT INTO t VALUES (2)")
+    planner, worker = SourcePlanner(Settings()), Worker(WorkerLimits(256 * 1024**2, 256 * 1024**2, 1))
+    assert planner.plan(services, is_look=True) == 1
+    with services.database.transaction() as cursor:
+        unknown = '{"maintenance.quiet-hours": "written by a newer version"}'
+        cursor.execute("UPDATE duckicelake_upkeep_task SET policies = %s", [unknown])
+    assert worker.work(services)
+    with services.database.transaction() as cursor:  # as that version's server writes them again
+        cursor.execute("UPDATE duckicelake_upkeep_task SET policies = '{}'")
+    (task,) = list_tasks(views)
+    assert (task.state, "is of another version" in str(task.message)) == ("blocked", True)
+    assert planner.plan(services, is_look=True) == 0
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_upkeep_task SET available = available - interval '61 seconds'")
+    assert planner.plan(services, is_look=True) == 1
 
 
 def test_changes_wait_for_others(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:

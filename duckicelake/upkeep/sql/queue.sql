@@ -33,9 +33,10 @@ SELECT policies FROM duckicelake_upkeep;
 -- set_policies: and plan at once
 UPDATE duckicelake_upkeep SET policies = %(policies)s, next_plan = clock_timestamp(), snapshot = NULL;
 
--- enqueue: put due tasks into the queue; what ended is due again once the table has changed, or a day later. A plan leaves
--- a task of a part of a table as it was asked for, and what waits as it is if nothing differs. What waits is taken at once
--- where other policies hold by now. Returned: whether a worker may take the task now and could not before
+-- enqueue: put due tasks into the queue; what ended is due again once the table has changed, or a day later, but not
+-- before it is available. A plan leaves a task of a part of a table as it was asked for, and what waits or is blocked as it
+-- is if nothing differs. Where other policies hold by now, none waits. Returned: whether a worker may take the task now and
+-- could not before
 INSERT INTO duckicelake_upkeep_task AS t
     (table_id, kind, state, why, message, estimate, rank, digest, policies, target_size, condition, requested_by)
 SELECT n.table_id, n.kind, CASE WHEN n.problem IS NULL THEN 'queued' ELSE 'blocked' END, n.why, n.problem, n.estimate::json,
@@ -68,10 +69,12 @@ WHERE (t.state IN ('queued', 'waiting') AND (EXCLUDED.requested_by IS NOT NULL O
        AND (EXCLUDED.state, EXCLUDED.why, EXCLUDED.estimate::text, EXCLUDED.rank, EXCLUDED.digest, EXCLUDED.policies::text,
             EXCLUDED.target_size)
            IS DISTINCT FROM ('queued', t.why, t.estimate::text, t.rank, t.digest, t.policies::text, t.target_size))))
-   OR (t.state NOT IN ('running', 'queued', 'waiting') AND (EXCLUDED.requested_by IS NOT NULL OR %(is_repeated)s
-       OR (t.digest <> EXCLUDED.digest
-           AND (t.state = 'done' OR t.changed < clock_timestamp() - interval '1 minute'))
-       OR t.changed < clock_timestamp() - interval '1 day'))
+   OR (t.state NOT IN ('running', 'queued', 'waiting') AND (EXCLUDED.requested_by IS NOT NULL OR (
+       (t.available <= clock_timestamp() OR t.policies::text <> EXCLUDED.policies::text)
+       AND (CASE WHEN %(is_repeated)s THEN (EXCLUDED.state, EXCLUDED.message) IS DISTINCT FROM (t.state, t.message)
+            ELSE t.digest <> EXCLUDED.digest
+                 AND (t.state = 'done' OR t.changed < clock_timestamp() - interval '1 minute') END
+            OR t.changed < clock_timestamp() - interval '1 day'))))
 RETURNING t.state = 'queued' AND t.available >= statement_timestamp();
 
 -- notify: workers of new tasks in this lake
@@ -123,7 +126,8 @@ SET lease_until = clock_timestamp() + %(seconds)s * interval '1 second', counts 
 WHERE claim = %(claim)s AND state = 'running'
 RETURNING trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
--- finish: say what came of a task, and when it may be taken again; after a failed attempt later each time, and at random
+-- finish: say what came of a task, and when it may be taken again, or put into the queue again if it ended; what is to be
+-- tried again after a failed attempt later each time, and at random
 UPDATE duckicelake_upkeep_task
 SET state = %(state)s, message = %(message)s, changed = clock_timestamp(), worker = NULL, claim = NULL, lease_until = NULL,
     counts = CASE WHEN %(state)s = 'done' THEN %(counts)s::json ELSE counts END,
@@ -131,7 +135,7 @@ SET state = %(state)s, message = %(message)s, changed = clock_timestamp(), worke
     attempts = CASE WHEN %(is_attempt)s THEN attempts ELSE greatest(attempts - 1, 0) END,
     available = CASE
         WHEN %(until_ms)s::bigint IS NOT NULL THEN to_timestamp(%(until_ms)s / 1000.0)
-        WHEN %(is_attempt)s THEN clock_timestamp()
+        WHEN %(is_attempt)s AND %(state)s IN ('queued', 'waiting') THEN clock_timestamp()
             + least(%(backoff)s * 2 ^ least(attempts - 1, 20), 3600) * (0.5 + random()) * interval '1 second'
         ELSE clock_timestamp() END
 WHERE claim = %(claim)s AND state = 'running';
