@@ -23,7 +23,8 @@ class MaintenanceState:
 
     small_by_partition: in how many partitions there are so many files under 3/4 of the target size, which fewer could
     hold. by_deleted_tenths: how many files have lost a tenth of their rows or more, two tenths, … nine tenths.
-    sorted_by: the order in which a job wrote all files; None: none did, or it didn't say.
+    sorted_by: the order in which a job wrote all files, in the columns' present names; None: none did, it didn't say,
+    or only the settings of a server ask for one.
     """
 
     namespace: tuple[str, ...]
@@ -170,7 +171,7 @@ def _explain_flush(table: MaintenanceState, policy: MaintenancePolicy, now_ms: i
 def _explain_sort(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:
     if policy.order is None or not table.bytes:
         return None
-    if table.sorted_by not in {None, str(policy.order)}:
+    if table.sorted_by is not None and table.sorted_by.lower() != str(policy.order).lower():
         return f"{format_size(table.bytes)} are sorted by {table.sorted_by}, and the table asks for {policy.order}"
     share = table.unsorted_bytes / table.bytes
     if share < policy.unsorted_share:
@@ -307,7 +308,8 @@ def plan_optimization(
 ) -> Plan:
     """Return the one job: with an order all files are rewritten, without one those that are small or have deletes.
 
-    `where` limits it to files that may hold such rows. MissingTableError if the catalog doesn't have the table.
+    `where` limits it to files that may hold such rows. Later plans don't compare the policy's order with another one.
+    MissingTableError if the catalog doesn't have the table.
     """
     namespace, table = parse_table(name)
     state = next(tables, None)
@@ -325,6 +327,7 @@ def plan_optimization(
                 policy=wanted,
                 target_size=target_size or state.target_size,
                 where=where,
+                notes_order=order is None or order == policy.order,
             ),
         )
     )

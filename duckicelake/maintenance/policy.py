@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
+_ORDER: Final = "maintenance.sort.order"
 _AGE_PATTERN: Final = re.compile(r"([0-9]{1,6}) ?(m|h|d)")
 _AGE_UNITS_MS: Final = {"m": 60_000, "h": HOUR_MS, "d": DAY_MS}
 _INTERVAL_PATTERN: Final = re.compile(
@@ -187,7 +188,7 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
         min_files=number("maintenance.compaction.min-files", 5),
         delete_ratio=share("maintenance.compaction.delete-ratio", 0.3),
         codec=_parse_codec(properties.get(_CODEC_OPTION, "")),
-        order=value("maintenance.sort.order", _parse_order, None, "columns as `day DESC, id`, or `zorder(x, y)`"),
+        order=value(_ORDER, _parse_order, None, "columns as `day DESC, id`, or `zorder(x, y)`"),
         unsorted_share=share("maintenance.sort.min-share", 0.2),
         filter_columns=find_filter_columns(properties),
         unfiltered_share=share("maintenance.bloom-filters.min-share", 0.2),
@@ -258,10 +259,11 @@ def _parse_kinds(text: str) -> frozenset[str]:
 
 
 def check_overrides(overrides: Mapping[str, str]) -> None:
-    """Raise BadInputError for what can't be said for one run: the target size decides what the catalog counts."""
+    """Raise BadInputError for what can't be said for one run: the target size and the order decide what is counted."""
     for name in overrides:
-        if not is_like_policy(name) or name == TARGET_FILE_BYTES:
-            raise BadInputError(f"{name} can't be given for one run: set the table's property")
+        if not is_like_policy(name) or name in {TARGET_FILE_BYTES, _ORDER}:
+            hint = ", or run `pipeline optimize --sort-by`" if name == _ORDER else ""
+            raise BadInputError(f"{name} can't be given for one run: set the table's property{hint}")
         if name.startswith("history.expire.") and not is_policy(name):
             raise BadInputError(f"there is no property {name}; {suggest_policy(name)}")
     parse_policy(overrides)

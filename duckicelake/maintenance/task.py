@@ -70,7 +70,10 @@ def estimate_rewrite(table_files: int, table_bytes: int, files: int, bytes_: int
 
 @dataclass(frozen=True, slots=True)
 class UpkeepTask:
-    """Something to be done to one table, and why; `where`: only to files that may hold such rows."""
+    """Something to be done to one table, and why; `where`: only to files that may hold such rows.
+
+    notes_order: whether the order of a sort is that of the table's policies, with which later plans compare it.
+    """
 
     kind: str
     namespace: tuple[str, ...]
@@ -80,6 +83,7 @@ class UpkeepTask:
     target_size: int
     where: str | None = None
     estimate: TaskEstimate = field(default=TaskEstimate(), compare=False)
+    notes_order: bool = True
 
     @property
     def is_the_catalogs(self) -> bool:
@@ -89,8 +93,8 @@ class UpkeepTask:
     @property
     def parameters(self) -> dict[str, Any]:
         """What a job that does it is noted with: why, and the order that a later plan compares with the policy's."""
-        order = {"order": str(self.policy.order)} if self.kind == "sort" and self.policy.order else {}
-        return {"why": self.why, **order}
+        is_noted = self.kind == "sort" and self.policy.order is not None and self.notes_order
+        return {"why": self.why} | ({"order": str(self.policy.order)} if is_noted else {})
 
     @property
     def is_chosen(self) -> bool:

@@ -32,11 +32,13 @@ from duckicelake.errors import (
 )
 from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent
+from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import MAIN, Snapshot
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 from duckicelake.lake.model import ColumnStats
+from duckicelake.maintenance.layout import RowOrder
 from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.query.processes import QueryLimits
@@ -107,13 +109,15 @@ class UnreadableFiles:
 class Rewrite:
     """One task while it runs. is_whole: whether it leaves no file out that was there before, as a sort does.
 
-    damage: files that can't be read are left out, and the others rewritten.
+    damage: files that can't be read are left out, and the others rewritten. order_keys: the columns of a sort's order,
+    by ids, as names change.
     """
 
     services: Services
     task: UpkeepTask
     control: TaskControl
     is_whole: bool = False
+    order_keys: list[dict[str, Any]] = field(default_factory=list)
     snapshot_ids: list[int] = field(default_factory=list)
     counts: dict[str, int] = field(
         default_factory=lambda: {"rewritten files": 0, "added files": 0, "rewritten bytes": 0}
@@ -165,13 +169,15 @@ class Rewrite:
         self, process: RewriteProcess, table: RewrittenTable, files: Sequence[MemberFile], paths: FilePaths
     ) -> list[RewriteGroup]:
         """Choose what to rewrite of some files. paths: of all files of the table."""
-        del process, table
+        del process
+        if self.is_whole and self.task.policy.order is not None:
+            self.order_keys = _identify_keys(table.metadata, self.task.policy.order)
         return choose_groups(files, self.task.policy, self.task.target_size, paths, is_sort=self.is_whole)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """What the job turned out to be about."""
-        return {}
+        return {"order-keys": self.order_keys} if self.order_keys else {}
 
     def explain_no_groups(self, version: TableVersion) -> TaskOutcome:
         """Say what came of the task if there is nothing to rewrite."""
@@ -250,6 +256,15 @@ class Rewrite:
             return commit_replaced(self.services, self.task, version, replaced, is_alone=is_alone)
 
         return retry_on_conflict(self.services, format_full_name(namespace, name), attempt)
+
+
+def _identify_keys(metadata: TableMetadata, order: RowOrder) -> list[dict[str, Any]]:
+    """Return the keys of an order by the ids of their columns; one without a column fails once rows are sorted."""
+    ids = {column.name.lower(): column.id for column in metadata.schema().fields}
+    return [
+        {"column-id": ids.get(key.part.name.lower()), "suffix": str(key).removeprefix(key.part.name)}
+        for key in order.keys
+    ]
 
 
 def commit_replaced(

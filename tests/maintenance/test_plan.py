@@ -6,7 +6,7 @@ import pytest
 
 from duckicelake.errors import BadInputError
 from duckicelake.maintenance.layout import parse_order
-from duckicelake.maintenance.plan import MaintenanceState, format_size, parse_state, plan_jobs
+from duckicelake.maintenance.plan import MaintenanceState, format_size, parse_state, plan_jobs, plan_optimization
 from duckicelake.maintenance.policy import AUTOMATIC, DAY_MS, HOUR_MS, JOB_KINDS, check_overrides, parse_policy
 from duckicelake.properties import POLICY_NAMES, suggest_policy
 
@@ -100,6 +100,8 @@ def test_table_is_sorted_anew_once_enough_is_unsorted_and_merged_in_order_until_
     [
         ("id", "id", False),
         ("id", " ID DESC ", True),
+        ("Id", "iD", False),
+        ("a dropped column", "id", True),
         ("id", "zorder(id)", True),
         ("id NULLS LAST", "id", True),
         ("id DESC NULLS FIRST", "id desc nulls first", False),
@@ -110,6 +112,15 @@ def test_table_is_sorted_anew_once_its_order_has_changed(before: str | None, ord
     found = planned(replace(FRESH, bytes=1000, sorted_by=before), **under("maintenance.sort.order", order))
     assert (list(found) == ["sort"]) == is_due, found
     assert not is_due or f"are sorted by {before}, and the table asks for {parse_order(order.strip())}" in found["sort"]
+
+
+@pytest.mark.parametrize(("order", "noted"), [("id", {"order": "id"}), ("name", {}), ("zorder(id)", {}), (None, {})])
+def test_optimization_notes_no_order_but_the_policys(order: str | None, noted: dict[str, str]) -> None:
+    """Plans would take another one for a change of the policy, and sort anew."""
+    state = replace(FRESH, policies=under("maintenance.sort.order", "id"))
+    wanted = None if order is None else parse_order(order)
+    (task,) = plan_optimization(iter([state]), "ns.t", wanted, None, None).jobs
+    assert (task.kind, task.parameters) == ("compact" if order is None else "sort", {"why": "asked for"} | noted)
 
 
 def test_files_wait_for_no_sort_that_does_not_run() -> None:
@@ -289,6 +300,8 @@ def test_policy_that_there_is_not_is_a_problem_and_no_silence() -> None:
         check_overrides({"history.expire.max-snapshot-age": "1"})
     with pytest.raises(BadInputError, match="target-file-size-bytes can't be given for one run"):
         check_overrides({"write.target-file-size-bytes": "1"})
+    with pytest.raises(BadInputError, match=r"order can't be given for one run: .*, or run `pipeline optimize"):
+        check_overrides({"maintenance.sort.order": "id"})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What the planner takes for due is worth it: a compaction that does nothing would be due again after each change."""
 
 import random
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -11,6 +12,7 @@ from tests.support.client import Client, duckdb_rows, set_properties
 from tests.support.seams import fresh
 from tests.upkeep.test_queue import LIMITS, make_ready, only, plan, set_policies, tasks
 
+ORDER = "maintenance.sort.order"
 ROUNDS = 12
 
 
@@ -79,6 +81,51 @@ def test_changed_order_is_due_once(client: Client, ducklake: duckdb.DuckDBPyConn
         assert len(Client(fresh(services)).metadata()["snapshots"]) == snapshots + done
     assert ducklake.sql("SELECT id FROM lake.ns.t").fetchall() == [(number,) for number in range(1, 1001)]
     assert duckdb_rows(ducklake) == before
+
+
+def test_renamed_columns_are_still_sorted_and_one_of_the_same_name_is_not(
+    client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    services = client.services
+    set_policies(services, {AUTOMATIC: "sort"})
+    client.create(properties={"maintenance.sort.order": "name DESC, id NULLS LAST"})
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute("INSERT INTO lake.ns.t SELECT range, 'x' || range FROM range(100)")
+    renamed = "ALTER TABLE lake.ns.t RENAME name TO label"
+    added = ("ALTER TABLE lake.ns.t DROP label", "ALTER TABLE lake.ns.t ADD COLUMN label VARCHAR")
+    for statements, order, is_due in (
+        ((), "name DESC, id NULLS LAST", True),
+        ((), "NAME desc, ID nulls last", False),
+        ((renamed,), "label DESC, id NULLS LAST", False),
+        ((), "zorder(label, id)", True),
+        (("ALTER TABLE lake.ns.t RENAME id TO number",), "zorder(label, number)", False),
+        (added, "zorder(label, number)", True),
+    ):
+        for statement in statements:
+            ducklake.execute(statement)
+        Client(fresh(services)).commit(set_properties(**{"maintenance.sort.order": order}))
+        for is_first in (True, False):
+            plan(services)
+            make_ready(services)
+            assert Worker(LIMITS).work(services) == (is_due and is_first), order
+            assert all(task.state == "done" for task in tasks(services)), tasks(services)
+
+
+def test_servers_with_two_orders_do_not_sort_in_turns(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    """What the settings of one server ask for is no change of the table's order."""
+    servers = [replace(client.services, maintenance={AUTOMATIC: "sort", ORDER: order}) for order in ("id", "name")]
+    client.create()
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute("INSERT INTO lake.ns.t SELECT 100 - range, 'x' || range FROM range(100)")
+    worked = []
+    for services in servers * 2:
+        plan(services)
+        make_ready(services)
+        worked.append(Worker(LIMITS).work(services))
+    assert worked == [True, False, False, False]
+    client.commit(set_properties(**{ORDER: "name"}))
+    plan(servers[0])
+    assert [task.state for task in tasks(servers[0])] == ["queued"]
 
 
 def list_sizes(ducklake: duckdb.DuckDBPyConnection) -> list[int]:

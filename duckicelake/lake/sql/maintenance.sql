@@ -68,7 +68,10 @@ ruled AS MATERIALIZED (
            || coalesce(ot.policies, '{}')
               - CASE WHEN k.properties ? 'write.parquet.compression-codec' THEN 'parquet_compression' ELSE '' END
            || coalesce(i.policies, '{}') || coalesce(k.properties, '{}')
-           || CASE WHEN d.following THEN '{"maintenance.enabled": "false", "ducklake.follows-delta": "true"}' ELSE '{}' END::jsonb AS policies
+           || CASE WHEN d.following THEN '{"maintenance.enabled": "false", "ducklake.follows-delta": "true"}' ELSE '{}' END::jsonb AS policies,
+           -- an order of a server's settings isn't: servers may differ, and would sort in turns
+           ((SELECT u.policies::jsonb FROM duckicelake_upkeep u) || coalesce(i.policies, '{}') || coalesce(k.properties, '{}'))
+              ? 'maintenance.sort.order' AS has_stored_order
     FROM wanted w
     LEFT JOIN duckicelake_delta_source d USING (table_id)
     LEFT JOIN known k USING (table_id)
@@ -91,7 +94,8 @@ sized AS MATERIALIZED (
 -- One for Bloom filters counts only if its columns hold all that the table asks for now, by id: names change
 whole AS (
     SELECT DISTINCT ON (schema_name, table_name, kind) schema_name, table_name, kind,
-           (counts ->> 'ducklake-snapshot')::bigint AS upto, snapshot_ids, parameters ->> 'order' AS sorted_by
+           (counts ->> 'ducklake-snapshot')::bigint AS upto, snapshot_ids, parameters ->> 'order' AS sorted_by,
+           CASE WHEN json_typeof(parameters -> 'order-keys') = 'array' THEN parameters -> 'order-keys' END AS order_keys
     FROM duckicelake_job JOIN sized USING (schema_name, table_name)
     WHERE kind IN ('sort', 'bloom-filters') AND result IN ('done', 'unchanged')
       AND (kind = 'sort' OR (parameters -> 'column-ids')::jsonb @> filter_columns)
@@ -229,7 +233,8 @@ SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.
            OR (key = 'ducklake.follows-delta' AND s.following)),
        coalesce(f.files, 0), coalesce(f.bytes, 0)::bigint, coalesce(f.records, 0)::bigint, coalesce(f.deleted, 0)::bigint,
        coalesce(f.with_deletes, 0), coalesce(l.delete_files, 0)::bigint, coalesce(f.unsorted, 0)::bigint,
-       coalesce(f.unfiltered, 0)::bigint, o.sorted_by,
+       coalesce(f.unfiltered, 0)::bigint,
+       CASE WHEN s.has_stored_order THEN coalesce(sorted.present, o.sorted_by) END,
        coalesce(f.by_deleted_tenths, ARRAY[0,0,0,0,0,0,0,0,0]),
        coalesce(m.by_part, '{}'), coalesce(m.files, 0)::bigint, coalesce(m.bytes, 0)::bigint,
        coalesce(h.snapshots, 0), h.oldest_ms, r.refs_end_ms, r.branch_age_ms, h.current_ms, h.described_ms, c.cleaned_ms,
@@ -241,6 +246,14 @@ LEFT JOIN history h USING (table_id)
 LEFT JOIN retained r USING (table_id)
 LEFT JOIN listed l USING (table_id)
 LEFT JOIN whole o ON o.schema_name = s.schema_name AND o.table_name = s.table_name AND o.kind = 'sort'
+-- the order in the names that its columns have now
+LEFT JOIN LATERAL (
+    SELECT CASE WHEN starts_with(o.sorted_by, 'zorder(') THEN 'zorder(' || p.keys || ')' ELSE p.keys END AS present
+    FROM (SELECT string_agg(coalesce(c.column_name, 'a dropped column') || coalesce(k.value ->> 'suffix', ''), ', '
+                            ORDER BY k.place) AS keys
+          FROM json_array_elements(o.order_keys) WITH ORDINALITY k (value, place)
+          LEFT JOIN ducklake_column c ON c.table_id = s.table_id AND c.end_snapshot IS NULL AND c.parent_column IS NULL
+               AND c.column_id::text = k.value ->> 'column-id') p) sorted ON true
 LEFT JOIN cleaned c ON c.schema_name = s.schema_name AND c.table_name = s.table_name
 ORDER BY s.table_id;
 
