@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from math import inf
 from multiprocessing import parent_process
 from types import FrameType
@@ -119,15 +120,14 @@ class LakeRounds:
         at, pause = self._pauses.get(name, (0.0, LOOK_SECONDS))
         sources = self._sources.get(name)
         if sources is None:
-            sources = self._sources[name] = SourcePlanner(self._settings)
+            sources = self._sources[name] = SourcePlanner(self._settings, partial(_report, name))
         is_look = time.monotonic() >= at
         if not is_look and not self._is_source_due(name, sources):
             return False
         try:
             found = self._keep(reach(), sources, is_look=is_look)
         except Exception as error:  # noqa: BLE001 - the lakes of a server fail one by one, whatever it was
-            message = str(error) if isinstance(error, CatalogError) else f"{type(error).__name__}: {error}"
-            sys.stderr.write(f"upkeep of {name or 'the first warehouse'}: {message}\n")
+            _report(name, error)
             found, is_look = False, True
             sources.rest(pause)
         if is_look or found:
@@ -173,6 +173,11 @@ class LakeRounds:
         found = self._open.pop(name, None)
         if found is not None:
             close_warehouse(self._first, found[1])
+
+
+def _report(name: str, error: Exception) -> None:
+    message = str(error) if isinstance(error, CatalogError) else f"{type(error).__name__}: {error}"
+    sys.stderr.write(f"upkeep of {name or 'the first warehouse'}: {message}\n")
 
 
 def plan_if_due(services: Services, sources: SourcePlanner, seconds: float, *, is_look: bool = True) -> bool:

@@ -138,7 +138,7 @@ class LakePlanner:
         self._settings = settings
         self._services = services
         self._failed = failed
-        self._sources = SourcePlanner(settings)
+        self._sources = SourcePlanner(settings, failed)
         self._look_at = 0.0
         """When the lake is looked at next, by `monotonic`."""
         self._failures: dict[str, int] = {}
@@ -170,14 +170,18 @@ class LakePlanner:
                 pause = self._plan(is_woken=is_woken)
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
                 self._failed(error)
-                pause = _IDLE_LOOK_SECONDS
+                pause = self._find_pause()
 
     def _plan(self, *, is_woken: bool) -> float:
         """Look at the lake, or only ask the features that are due; return the seconds until either is due again."""
         if is_woken or monotonic() >= self._look_at:
+            self._look_at = monotonic() + _IDLE_LOOK_SECONDS  # if it fails, following goes on until the next
             self._look_at = monotonic() + self._look()
         elif self._sources.plan(self._services, is_look=False):
             _PROCESSES.start(self._settings)
+        return self._find_pause()
+
+    def _find_pause(self) -> float:
         return max(0.0, min(self._look_at, self._sources.next_at) - monotonic())
 
     def _look(self) -> float:

@@ -1,6 +1,6 @@
 """Ask features what they want done, each as often as its setting says, and put that into the queue."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -24,25 +24,42 @@ _USE_SECONDS: Final = 5.0
 _PUNCTUALITY: Final = 0.9
 """Of the seconds between two looks: a process that is a little early takes the look, and not the one after it."""
 
+_MAX_REST_SECONDS: Final = 60.0
+"""For which a source isn't asked that fails again and again."""
+
 
 @dataclass(slots=True)
 class _Schedule:
-    """When a source is asked next, and until when it is known whether the lake has anything for it; by `monotonic`."""
+    """When a source is asked next, and until when it is known whether the lake has anything for it; by `monotonic`.
+
+    setting: None: it is asked at each look. failures: how many calls have failed since the last that did not.
+    """
 
     source: UpkeepSource
-    setting: str
-    seconds: float
+    setting: str | None
+    seconds: float = 0.0
     next_at: float = 0.0
     is_used: bool = False
     known_until: float = 0.0
+    failures: int = 0
+
+    def rest(self, seconds: float) -> None:
+        """Ask the source no sooner than after so many seconds."""
+        self.next_at = max(self.next_at, monotonic() + seconds)
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 class SourcePlanner:
     """Plans what features want done in one lake. Each process that plans the lake has one."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, failed: Callable[[Exception], object] = _raise) -> None:
+        """Make one that has asked nothing yet. failed: is called with each error of a source."""
         sources = load_hooks(UpkeepSource, "upkeep_source")
-        self._plain = [source for source in sources if source.pause_setting is None]
+        self._failed = failed
+        self._plain = [_Schedule(source, None) for source in sources if source.pause_setting is None]
         self._schedules = [
             _Schedule(source, source.pause_setting, seconds)
             for source in sources
@@ -62,16 +79,27 @@ class SourcePlanner:
     def rest(self, seconds: float) -> None:
         """Ask no source with a setting for so many seconds."""
         for schedule in self._schedules:
-            schedule.next_at = max(schedule.next_at, monotonic() + seconds)
+            schedule.rest(seconds)
 
     def plan(self, services: Services, *, is_look: bool) -> int:
         """Put what features want done into the queue; return how many tasks may be taken since then.
 
-        is_look: also ask those that are asked at each look at the lake.
+        A source that fails rests, and the others are asked. is_look: also ask those that are asked at each look.
         """
-        count = sum(_enqueue(services, source.find_due(services)) for source in self._plain) if is_look else 0
-        due = [schedule for schedule in self._schedules if _take(services, schedule)]
-        return count + sum(_enqueue(services, schedule.source.find_due(services)) for schedule in due)
+        return sum(self._plan(services, schedule) for schedule in (*(self._plain if is_look else ()), *self._schedules))
+
+    def _plan(self, services: Services, schedule: _Schedule) -> int:
+        try:
+            if not _take(services, schedule):
+                return 0
+            count = _enqueue(services, schedule.source.find_due(services))
+        except Exception as error:  # noqa: BLE001 - whatever a feature does, the others go on
+            schedule.failures += 1
+            schedule.rest(min(2.0**schedule.failures, _MAX_REST_SECONDS))
+            self._failed(error)
+            return 0
+        schedule.failures = 0
+        return count
 
 
 def _take(services: Services, schedule: _Schedule) -> bool:
@@ -79,6 +107,8 @@ def _take(services: Services, schedule: _Schedule) -> bool:
     now = monotonic()
     if now < schedule.next_at:
         return False
+    if schedule.setting is None:
+        return True
     schedule.next_at = now + schedule.seconds
     if now >= schedule.known_until:
         schedule.is_used, schedule.known_until = schedule.source.is_used(services), now + _USE_SECONDS

@@ -322,6 +322,22 @@ def test_quiet_hours_hold_until_the_namespace_has_none(table: Following) -> None
     assert table.source().position.version == 1
 
 
+def test_feature_that_fails_rests_and_takes_no_other_with_it(table: Following) -> None:
+    failures: list[Exception] = []
+    planner = SourcePlanner(Settings(delta_sync_seconds=0.05), failures.append)
+    with table.services.database.transaction() as cursor:
+        cursor.execute("ALTER TABLE duckicelake_materialized_view RENAME COLUMN on_change TO of_the_future")
+    table.append()
+    assert planner.plan(table.services, is_look=True) == 1
+    assert [find_tasks(table.services)["t"].kind, len(failures)] == ["follow-delta", 1]
+    assert "on_change" in str(failures[0])
+    assert Worker(LIMITS).work(table.services)
+    table.append()
+    time.sleep(0.1)
+    assert planner.plan(table.services, is_look=True) == 1
+    assert len(failures) == 1, "a source that failed is asked again at once"
+
+
 def test_of_all_processes_one_looks_at_a_time(table: Following) -> None:
     services = table.services
     planners = [SourcePlanner(Settings(delta_sync_seconds=60)) for _ in range(3)]
