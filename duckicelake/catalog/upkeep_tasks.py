@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 
 
@@ -40,6 +41,8 @@ class TaskControl(Protocol):
 TaskAction = Callable[[Services, UpkeepTask, TaskControl], TaskOutcome]
 """Does a task once. It raises CatalogError: UnavailableError and ConflictError are tried again later, others are shown
 as the reason why the table can't be kept."""
+IsWanted = Callable[[Namespace, str], bool]
+"""Whether a request is about the table of a namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,8 @@ class UpkeepSource:
     Attributes:
         actions: `module:attribute` of each kind's TaskAction.
         find_due: lists the tasks that are due now. It is called every few seconds, so it must be cheap.
-        find_asked: lists the tasks that a request for what is due now is to have done, whether or not one failed.
+        find_asked: lists the tasks that a request for these kinds is to have done now, whether or not one failed; only
+            of tables for which the function says so that it is given. It must ask no store about others.
         pause_setting: name of the setting with the seconds between two calls of `find_due`, by all processes together;
             0: it is never called. None: it is called at each look at the lake.
         is_used: whether the lake has anything that `find_due` looks at. Only sources with a setting are asked.
@@ -58,6 +62,6 @@ class UpkeepSource:
 
     actions: Mapping[str, str] = field(default_factory=dict)
     find_due: Callable[[Services], Sequence[UpkeepTask]] = lambda _: ()
-    find_asked: Callable[[Services], Sequence[UpkeepTask]] = lambda _: ()
+    find_asked: Callable[[Services, IsWanted], Sequence[UpkeepTask]] = lambda _, __: ()
     pause_setting: str | None = None
     is_used: Callable[[Services], bool] = lambda _: True

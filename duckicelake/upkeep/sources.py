@@ -130,22 +130,21 @@ def _enqueue(services: Services, tasks: Sequence[UpkeepTask]) -> int:
 def find_asked(
     services: Services, namespace: Namespace | None, table: str | None, kinds: Collection[str]
 ) -> list[DueTask]:
-    """Find what features want done where it is asked for: in a namespace and those below it, or in one table."""
+    """Find what features want done of these kinds: everywhere, in a namespace and those below it, or in one table.
+
+    No kinds find nothing: features look by themselves, and some ask a store about each table.
+    """
+
+    def is_wanted(of: Namespace, name: str) -> bool:
+        if namespace is None:
+            return True
+        return of[: len(namespace)] == namespace if table is None else (of, name) == (namespace, table)
+
     found: list[DueTask] = []
     for source in load_hooks(UpkeepSource, "upkeep_source"):
-        if not kinds or source.actions.keys() & set(kinds):
-            found += _identify(
-                services, [task for task in source.find_asked(services) if _is_in(task, namespace, table)]
-            )
+        if source.actions.keys() & set(kinds):
+            found += _identify(services, source.find_asked(services, is_wanted))
     return found
-
-
-def _is_in(task: UpkeepTask, namespace: Namespace | None, table: str | None) -> bool:
-    if namespace is None:
-        return True
-    if table is not None:
-        return (task.namespace, task.table) == (namespace, table)
-    return task.namespace[: len(namespace)] == namespace
 
 
 def _identify(services: Services, tasks: Sequence[UpkeepTask]) -> list[DueTask]:

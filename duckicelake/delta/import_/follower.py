@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
+from duckicelake.catalog.upkeep_tasks import IsWanted, TaskControl, UpkeepSource
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.sources import FOLLOW_KIND, DeltaSource
 from duckicelake.delta.import_.sync import SYNCER, find_source, sync_in_parts
@@ -50,10 +50,14 @@ def find_due(services: Services) -> Sequence[UpkeepTask]:
     return _build_tasks(wanted, find_reason)
 
 
-def find_asked(services: Services) -> Sequence[UpkeepTask]:
-    """Find the followed tables with newer versions, and those that stand still."""
+def find_asked(services: Services, is_wanted: IsWanted) -> Sequence[UpkeepTask]:
+    """Find the followed tables that are asked for and have newer versions or stand still."""
     with services.database.statement(only_reads=True) as cursor:
-        followed = sources.read_sources(cursor, followed=True)
+        followed = [
+            source
+            for source in sources.read_sources(cursor, followed=True)
+            if is_wanted(parse_schema_name(source.schema_name), source.table_name)
+        ]
 
     def find_reason(source: DeltaSource) -> str | None:
         return "it stands still" if source.error is not None else _find_next(services, source)
