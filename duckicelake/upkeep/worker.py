@@ -50,6 +50,8 @@ _HELD_MS: Final = 15_000
 """After which a table is tried again that another job has."""
 _UNKNOWN_MS: Final = 60_000
 """After which a task is put into the queue again whose policies a worker doesn't know: another may."""
+_KILLED_MS: Final = 24 * 3_600_000
+"""After which a task is put into the queue again that killed its workers, whatever its table does meanwhile."""
 MAX_ATTEMPTS: Final = 6
 _MAX_MESSAGE_CHARS: Final = 1000
 _CALLER: Final = Caller(Principal("duckicelake", ()), operation="upkeep")
@@ -247,7 +249,8 @@ class Worker:
         if names is None:
             return TaskEnd("done", "the table is gone", is_attempt=False)
         if claimed.attempts > MAX_ATTEMPTS:
-            return TaskEnd("failed", f"each of {MAX_ATTEMPTS} workers was killed at it")
+            message = f"each of {MAX_ATTEMPTS} workers was killed at it. It is tried again in a day, or if asked for"
+            return TaskEnd("failed", message, until_ms=claimed.now_ms + _KILLED_MS)
         try:
             policy = parse_policy(claimed.policies)
         except BadInputError as error:  # of a server of a newer version, which knows more

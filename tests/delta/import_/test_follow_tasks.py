@@ -358,6 +358,28 @@ def test_feature_that_fails_rests_and_takes_no_other_with_it(table: Following) -
     assert len(failures) == 1, "a source that failed is asked again at once"
 
 
+def test_table_that_kills_its_workers_is_left_alone_for_a_day_or_until_it_is_asked_for(table: Following) -> None:
+    services = table.services
+    killed = "state = 'running', attempts = 6, lease_until = clock_timestamp() - interval '1 second'"
+    table.append()
+    assert SourcePlanner(SOON).plan(services, is_look=True) == 1
+    change(services, f"UPDATE duckicelake_upkeep_task SET {killed}")
+    assert Worker(LIMITS).work(services)
+    task = find_tasks(services)["t"]
+    assert (task.state, "was killed at it" in str(task.message)) == ("failed", True)
+    change(services, "UPDATE duckicelake_upkeep_task SET changed = changed - interval '23 hours'")
+    for _ in range(2):
+        age_listings(services)
+        assert work(services) == 0
+    assert len(request_tasks(services, ("main",), "t", ["follow-delta"])) == 1
+    change(services, f"UPDATE duckicelake_upkeep_task SET {killed}")
+    assert Worker(LIMITS).work(services)
+    change(services, "UPDATE duckicelake_upkeep_task SET available = available - interval '1 day'")
+    age_listings(services)
+    assert work(services) == 1
+    assert table.source().position.version == 1
+
+
 def test_of_all_processes_one_looks_at_a_time(table: Following) -> None:
     services = table.services
     planners = [SourcePlanner(Settings(delta_sync_seconds=60)) for _ in range(3)]
