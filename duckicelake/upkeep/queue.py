@@ -130,12 +130,18 @@ def note_plan(cursor: Transaction, snapshot: int, seconds: float) -> None:
     cursor.execute(_SQL.note_plan, {"snapshot": snapshot, "seconds": seconds})
 
 
-def take_look(cursor: Transaction, setting: str, seconds: float) -> bool:
-    """Take the next look at what a feature wants done; False if it isn't due. The one after it is so much later.
+def take_look(cursor: Transaction, setting: str, seconds: float) -> datetime | None:
+    """Take the next look at what a feature wants done, for so many seconds; None if it isn't due.
 
-    setting: the name of the setting that has the seconds.
+    Returns until when no other process looks. setting: the name of the setting with the seconds between two looks.
     """
-    return bool(cursor.execute(_SQL.take_look, {"setting": setting, "seconds": seconds}).fetchall())
+    row = cursor.execute(_SQL.take_look, {"setting": setting, "seconds": seconds}).fetchone()
+    return None if row is None else row[0]
+
+
+def end_look(cursor: Transaction, setting: str, until: datetime, seconds: float) -> None:
+    """Note that a look has ended that was taken until a time, and that the next one is due so much later."""
+    cursor.execute(_SQL.end_look, {"setting": setting, "until": until, "seconds": seconds})
 
 
 def read_policies(cursor: Transaction) -> dict[str, str]:

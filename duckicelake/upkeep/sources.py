@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from math import inf
 from time import monotonic
 from typing import Final
@@ -21,6 +22,8 @@ from duckicelake.upkeep.queue import DueTask
 
 _USE_SECONDS: Final = 5.0
 """Between two looks whether a lake has anything that a feature looks at."""
+_LEASE_SECONDS: Final = 30.0
+"""For which a look is left to the process that has taken it: that may be killed, or wait for a store."""
 _PUNCTUALITY: Final = 0.9
 """Of the seconds between two looks: a process that is a little early takes the look, and not the one after it."""
 
@@ -90,33 +93,47 @@ class SourcePlanner:
 
     def _plan(self, services: Services, schedule: _Schedule) -> int:
         try:
-            if not _take(services, schedule):
-                return 0
-            count = _enqueue(services, schedule.source.find_due(services))
+            count = _ask(services, schedule)
         except Exception as error:  # noqa: BLE001 - whatever a feature does, the others go on
             schedule.failures += 1
             schedule.rest(min(2.0**schedule.failures, _MAX_REST_SECONDS))
             self._failed(error)
             return 0
-        schedule.failures = 0
-        return count
+        if count is not None:
+            schedule.failures = 0
+        return count or 0
 
 
-def _take(services: Services, schedule: _Schedule) -> bool:
-    """Return whether a source is to be asked now, by this process."""
-    now = monotonic()
-    if now < schedule.next_at:
-        return False
+def _ask(services: Services, schedule: _Schedule) -> int | None:
+    """Ask a source if that is due and no other process does; return how many tasks may be taken since then.
+
+    Where it fails, the others leave it alone for a while, too.
+    """
+    if monotonic() < schedule.next_at:
+        return None
     if schedule.setting is None:
-        return True
+        return _enqueue(services, schedule.source.find_due(services))
+    until = _take(services, schedule, schedule.setting)
+    if until is None:
+        return None
+    count = _enqueue(services, schedule.source.find_due(services))
+    schedule.next_at = monotonic() + schedule.seconds
+    with services.database.statement() as cursor:
+        queue.end_look(cursor, schedule.setting, until, _PUNCTUALITY * schedule.seconds)
+    return count
+
+
+def _take(services: Services, schedule: _Schedule, setting: str) -> datetime | None:
+    """Take the next look that is due; return until when it is this process's."""
+    now = monotonic()
     schedule.next_at = now + schedule.seconds
     if now >= schedule.known_until:
         schedule.is_used, schedule.known_until = schedule.source.is_used(services), now + _USE_SECONDS
     if not schedule.is_used:
         schedule.next_at = schedule.known_until
-        return False
+        return None
     with services.database.statement() as cursor:
-        return queue.take_look(cursor, schedule.setting, _PUNCTUALITY * schedule.seconds)
+        return queue.take_look(cursor, setting, max(_LEASE_SECONDS, schedule.seconds))
 
 
 def _enqueue(services: Services, tasks: Sequence[UpkeepTask]) -> int:

@@ -25,7 +25,11 @@ INSERT INTO duckicelake_upkeep_look AS l (setting, next_look)
 VALUES (%(setting)s, clock_timestamp() + %(seconds)s * interval '1 second')
 ON CONFLICT (setting) DO UPDATE SET next_look = EXCLUDED.next_look
 WHERE l.next_look <= clock_timestamp() OR l.next_look > EXCLUDED.next_look
-RETURNING setting;
+RETURNING next_look;
+
+-- end_look: say when the next one is due, unless another process has taken it since, as this one was slow
+UPDATE duckicelake_upkeep_look SET next_look = clock_timestamp() + %(seconds)s * interval '1 second'
+WHERE setting = %(setting)s AND next_look = %(until)s;
 
 -- policies: of the whole lake
 SELECT policies FROM duckicelake_upkeep;

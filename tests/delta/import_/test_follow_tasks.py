@@ -390,6 +390,27 @@ def test_of_all_processes_one_looks_at_a_time(table: Following) -> None:
     assert [planner.plan(services, is_look=True) for planner in planners] == [0, 0, 0], "each knows when it is due"
 
 
+def test_look_that_takes_long_keeps_other_processes_from_theirs(table: Following) -> None:
+    """A store that hangs would have each process hang in a look of its own."""
+    table.append()
+    other, found = SourcePlanner(SOON), []
+
+    class SlowStore(CountingStore):
+        def size(self, location: str) -> int:
+            time.sleep(0.2)  # longer than the pause between two looks
+            found.append(other.plan(table.services, is_look=False))
+            return self.store.size(location)
+
+    services = replace(table.services, store=SlowStore(table.services.store))
+    assert SourcePlanner(SOON).plan(services, is_look=False) == 1
+    assert found == [0]
+    table.append()
+    time.sleep(0.1)
+    assert Worker(LIMITS).work(table.services)
+    table.append()
+    assert other.plan(table.services, is_look=False) == 1, "the first look has ended"
+
+
 def test_clock_that_was_set_back_or_a_smaller_setting_ends_no_following(table: Following) -> None:
     services = table.services
     with services.database.transaction() as cursor:
