@@ -42,6 +42,7 @@ class TableStatistics(SpecModel):
     unsorted_bytes: int
     unfiltered_bytes: int
     sorted_by: str | None = None
+    sortable_columns: tuple[str, ...] | None = None
     by_deleted_tenths: tuple[int, ...]
     small_by_partition: dict[str, int]
     small_files: int

@@ -94,6 +94,7 @@ class UpkeepInfo:
     unsorted_bytes: int
     unfiltered_bytes: int
     sorted_by: str | None
+    sortable_columns: tuple[str, ...] | None
     by_deleted_tenths: tuple[int, ...]
     small_by_partition: Mapping[str, int]
     small_files: int

@@ -1,6 +1,6 @@
 """PURE. Plan maintenance: from the state and the policy of tables to jobs with reasons."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ class MaintenanceState:
     small_by_partition: in how many partitions there are so many files under 3/4 of the target size, which fewer could
     hold. by_deleted_tenths: how many files have lost a tenth of their rows or more, two tenths, … nine tenths.
     sorted_by: the order in which a job wrote all files, in the columns' present names; None: none did, it didn't say,
-    or only the settings of a server ask for one.
+    or only the settings of a server ask for one. sortable_columns: in lower case; None: it didn't say.
     """
 
     namespace: tuple[str, ...]
@@ -38,6 +38,7 @@ class MaintenanceState:
     unsorted_bytes: int = 0
     unfiltered_bytes: int = 0
     sorted_by: str | None = None
+    sortable_columns: Sequence[str] | None = None
     by_deleted_tenths: tuple[int, ...] = (0,) * 9
     small_by_partition: Mapping[int, int] = field(default_factory=dict)
     small_files: int = 0
@@ -114,12 +115,21 @@ def _plan_table(
 
 
 def _is_left_to_sort(kind: str, table: MaintenanceState, policy: MaintenancePolicy, kinds: Collection[str]) -> bool:
-    """Return whether a sort that is due does the job as well: one of the same kinds, or of the same workers."""
-    if kind not in _DONE_BY_SORT or _explain_sort(table, policy, 0) is None:
+    """Return whether a sort that is due does the job as well: one of the same kinds, or of the same workers.
+
+    One whose order names columns that the table doesn't have can't be done, and does nothing as well.
+    """
+    if kind not in _DONE_BY_SORT or _explain_sort(table, policy, 0) is None or not _can_sort(table, policy):
         return False
     if kinds:
         return "sort" in kinds
     return "sort" in policy.automatic or kind not in policy.automatic
+
+
+def _can_sort(table: MaintenanceState, policy: MaintenancePolicy) -> bool:
+    if policy.order is None or table.sortable_columns is None:
+        return True
+    return {key.part.name.lower() for key in policy.order.keys}.issubset(table.sortable_columns)
 
 
 def _estimate(kind: str, table: MaintenanceState, policy: MaintenancePolicy) -> TaskEstimate:

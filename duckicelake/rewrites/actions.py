@@ -50,6 +50,7 @@ from duckicelake.rewrites.rows import (
     ProcessFailedError,
     RewriteProcess,
     RewrittenTable,
+    has_order,
     is_short_of_disk,
     open_process,
 )
@@ -236,12 +237,15 @@ class Rewrite:
         self, process: RewriteProcess, table: RewrittenTable, group: RewriteGroup
     ) -> list[tuple[NewFile, FilePlace]]:
         """Write the rows of a group; return the files and where they belong."""
+        order = self.task.policy.order
+        if order is not None and self.task.kind != "sort" and not has_order(table.metadata, order):
+            order = None  # a sort says what is wrong, and small files are merged meanwhile
         partitions = None if self.is_whole else _find_partitions(process, table, group)
-        written = process.write_group(table, group, self.task.policy.order, partitions)
+        written = process.write_group(table, group, order, partitions)
         places = [_find_place(file, table, group, partitions) for file in written]
         if None in places:  # as of infinite days among nulls: the files stay in the partition that they had
             _remove_files(written)
-            written = process.write_group(table, group, self.task.policy.order)
+            written = process.write_group(table, group, order)
             places = [_find_place(file, table, group, None) for file in written]
         return [(file, place) for file, place in zip(written, places, strict=True) if place is not None]
 

@@ -347,6 +347,11 @@ def _write_keys(partitions: PresentPartitions) -> str:
     return ", ".join(f"{expression} AS {KEY_PREFIX}{at}" for at, expression in enumerate(partitions.expressions))
 
 
+def has_order(metadata: TableMetadata, order: RowOrder) -> bool:
+    """Return whether rows of a table can be in an order: it has the columns, with single values."""
+    return {key.part.name.lower() for key in order.keys} <= _list_sortable(metadata).keys()
+
+
 def _write_order(table: RewrittenTable, group: RewriteGroup, order: RowOrder | None) -> tuple[list[str], str | None]:
     """Return (statements to run before, what to sort by): the order, else the table's own."""
     if order is None:
@@ -394,12 +399,17 @@ def _write_zorder(table: RewrittenTable, group: RewriteGroup, columns: Sequence[
 
 def _find_column(metadata: TableMetadata, name: str) -> str:
     """Return a column as SQL has it; InvalidRequestError for one that rows can't be ordered by."""
-    found = next((column for column in metadata.schema().fields if column.name.lower() == name.lower()), None)
-    if found is None or not isinstance(found.type, PrimitiveType):
+    found = _list_sortable(metadata).get(name.lower())
+    if found is None:
         raise InvalidRequestError(
             f"The order names {name}, which is no column of the table with single values: change maintenance.sort.order"
         )
-    return quote_identifier(found.name)
+    return quote_identifier(found)
+
+
+def _list_sortable(metadata: TableMetadata) -> dict[str, str]:
+    columns = metadata.schema().fields
+    return {column.name.lower(): column.name for column in columns if isinstance(column.type, PrimitiveType)}
 
 
 def _strip_scheme(path: str) -> str:

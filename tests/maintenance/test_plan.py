@@ -133,6 +133,8 @@ def test_files_wait_for_no_sort_that_does_not_run() -> None:
     assert list(planned(table, **ordered, **under(AUTOMATIC, "compact,bloom-filters"))) == ["sort", *rewrites]
     asked = replace(table, policies=ordered)
     assert [job.kind for job in plan_jobs([asked], NOW, rewrites).jobs] == rewrites
+    assert list(planned(replace(table, sortable_columns=["x"]), **ordered)) == ["sort"]
+    assert list(planned(replace(table, sortable_columns=["xx"]), **ordered)) == ["sort", *rewrites]
     assert [job.kind for job in plan_jobs([asked], NOW, ["sort", *rewrites]).jobs] == ["sort"]
 
 

@@ -32,8 +32,9 @@ class UpkeepStatistics:
     small_by_partition: numbers of partitions by their number of small files. oldest_ms: the oldest snapshot without a
     branch or tag. refs_end_ms: when the first branch or tag is as old as it may be. branch_age_ms: the shortest time
     for which a branch keeps its snapshots. described_ms: the newest snapshot with statistics. cleaned_ms: when orphans
-    were last looked for. sorted_by: the order in which the last job sorted all files, if it says. delete_files:
-    Iceberg's. location, format_version: None if no Iceberg client knows the table.
+    were last looked for. sorted_by: the order in which the last job sorted all files, if it says.
+    sortable_columns: in lower case, if the policies ask for an order. delete_files: Iceberg's. location,
+    format_version: None if no Iceberg client knows the table.
     """
 
     table_id: int
@@ -52,6 +53,7 @@ class UpkeepStatistics:
     unsorted_bytes: int
     unfiltered_bytes: int
     sorted_by: str | None
+    sortable_columns: Sequence[str] | None
     by_deleted_tenths: Sequence[int]
     small_by_partition: Mapping[str, int]
     small_files: int

@@ -235,6 +235,11 @@ SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.
        coalesce(f.with_deletes, 0), coalesce(l.delete_files, 0)::bigint, coalesce(f.unsorted, 0)::bigint,
        coalesce(f.unfiltered, 0)::bigint,
        CASE WHEN s.has_stored_order THEN coalesce(sorted.present, o.sorted_by) END,
+       CASE WHEN s.policies ? 'maintenance.sort.order' THEN ARRAY(
+           SELECT lower(c.column_name) FROM ducklake_column c
+           WHERE c.table_id = s.table_id AND c.end_snapshot IS NULL AND c.parent_column IS NULL
+             AND c.column_type NOT IN ('struct', 'list', 'map')
+           ORDER BY c.column_order, c.column_id) END,
        coalesce(f.by_deleted_tenths, ARRAY[0,0,0,0,0,0,0,0,0]),
        coalesce(m.by_part, '{}'), coalesce(m.files, 0)::bigint, coalesce(m.bytes, 0)::bigint,
        coalesce(h.snapshots, 0), h.oldest_ms, r.refs_end_ms, r.branch_age_ms, h.current_ms, h.described_ms, c.cleaned_ms,
