@@ -144,10 +144,7 @@ class LakeRounds:
 
     def _keep(self, services: Services, sources: SourcePlanner, *, is_look: bool) -> bool:
         """Plan a lake if that is due, and do one of its tasks; return whether there was one."""
-        plan_if_due(services, sources, self._settings.upkeep_seconds, is_look=is_look)
-        with services.database.statement() as cursor:
-            has_task = queue.watch_lake(cursor).has_open_task
-        if not has_task:
+        if not plan_if_due(services, sources, self._settings.upkeep_seconds, is_look=is_look):
             return False
         warehouse.look(services)
         return self._worker.work(services)
