@@ -10,10 +10,11 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.upkeep_tasks import IsWanted, TaskControl, UpkeepSource
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.sources import FOLLOW_KIND, DeltaSource
+from duckicelake.delta.import_.store_rests import find_rests
 from duckicelake.delta.import_.sync import SYNCER, find_source, sync_in_parts
 from duckicelake.delta.log.files import LogFiles
 from duckicelake.delta.log.segments import LogListing, find_newest_version
-from duckicelake.errors import CatalogError, FileMissingError, NoSuchTableError, TaskStoppedError
+from duckicelake.errors import CatalogError, FileMissingError, NoSuchTableError, TaskStoppedError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
@@ -33,14 +34,21 @@ def is_used(services: Services) -> bool:
 
 
 def find_due(services: Services) -> Sequence[UpkeepTask]:
-    """Find the followed tables with newer versions, and those whose last task failed some time ago."""
+    """Find the followed tables with newer versions, and those whose last task failed some time ago.
+
+    A store that doesn't answer has one task: its tables wait until it has rested.
+    """
     with services.database.statement() as cursor:
         listed = sources.take_listings(cursor, _LIST_SECONDS)
         followed = sources.read_sources(cursor, followed=True)
         open_tasks = sources.read_open_tasks(cursor)
     wanted = [source for source in followed if source.table_id in listed or source.table_id not in open_tasks]
 
+    rests = find_rests(services.database)
+
     def find_reason(source: DeltaSource) -> str | None:
+        if rests.find(source.root) is not None:
+            return None
         if source.table_id not in listed:
             return None if source.error is not None else _find_next(services, source)
         if source.error is not None or source.table_id in open_tasks:
@@ -60,7 +68,10 @@ def find_asked(services: Services, is_wanted: IsWanted) -> Sequence[UpkeepTask]:
         ]
 
     def find_reason(source: DeltaSource) -> str | None:
-        return "it stands still" if source.error is not None else _find_next(services, source)
+        if source.error is not None:
+            return "it stands still"
+        is_resting = find_rests(services.database).find(source.root) is not None
+        return "its store did not answer just now" if is_resting else _find_next(services, source)
 
     return _build_tasks(followed, find_reason)
 
@@ -78,11 +89,14 @@ def _build_tasks(
 
 def _find_next(services: Services, source: DeltaSource) -> str | None:
     """Look for the file of the next version by its name, which lists nothing."""
-    version = source.position.version + 1
+    version, began = source.position.version + 1, monotonic()
     try:
         services.store.size(LogListing(source.root).commit_name(version))
     except FileMissingError:
         return None
+    except UnavailableError as error:
+        is_first = find_rests(services.database).begin(source.root, error, monotonic() - began)
+        return f"version {version} can not be looked for" if is_first else None
     except Exception:  # noqa: BLE001 - the task says what it is
         return f"version {version} can not be looked for"
     return f"version {version} is there"
@@ -90,9 +104,12 @@ def _find_next(services: Services, source: DeltaSource) -> str | None:
 
 def _find_change(services: Services, source: DeltaSource) -> str | None:
     """List the log, and look whether its newest version is another one."""
-    version = source.position.version
+    version, began = source.position.version, monotonic()
     try:
         newest = find_newest_version(LogFiles(services.store, source.root).listing())
+    except UnavailableError as error:
+        is_first = find_rests(services.database).begin(source.root, error, monotonic() - began)
+        return "its log can not be listed" if is_first else None
     except Exception:  # noqa: BLE001 - the task says what it is
         return "its log can not be listed"
     if newest == version:
@@ -109,10 +126,15 @@ def run_follow(services: Services, task: UpkeepTask, control: TaskControl) -> Ta
     source = _find_followed(services, task.namespace, task.table)
     if source is None:
         return TaskOutcome("unchanged", "it follows no Delta table any more")
-    first, ends_at, has_more = source.position.version + 1, monotonic() + _TURN_SECONDS, False
+    rests = find_rests(services.database)
+    cause = rests.find(source.root)
+    if cause is not None:
+        raise UnavailableError(f"{cause}; its store is left alone for a while") from cause
+    began = monotonic()
+    first, ends_at, has_more = source.position.version + 1, began + _TURN_SECONDS, False
     try:
         for after in sync_in_parts(services, source, control.check):
-            source = after
+            source, began = after, monotonic()
             control.report({"versions": source.position.version + 1 - first})
             if monotonic() >= ends_at:
                 has_more = source.following and _find_next(services, source) is not None
@@ -120,6 +142,8 @@ def run_follow(services: Services, task: UpkeepTask, control: TaskControl) -> Ta
     except (NoSuchTableError, TaskStoppedError):
         raise
     except Exception as error:
+        if isinstance(error, UnavailableError):
+            rests.begin(source.root, error, monotonic() - began)
         with suppress(CatalogError), services.database.statement() as cursor:
             sources.record_failure(cursor, source, str(error) or type(error).__name__)
         raise

@@ -20,6 +20,7 @@ from duckicelake.cli.serve.hooks import TaskReporter
 from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services
 from duckicelake.delta.import_ import follower, sync
 from duckicelake.delta.import_.follower import find_asked, find_due
+from duckicelake.delta.import_.store_rests import find_rests
 from duckicelake.delta.import_.sync import adopt_table, read_statuses
 from duckicelake.errors import UnavailableError
 from duckicelake.iceberg.rest import RenameTableRequest
@@ -149,22 +150,25 @@ class CountingStore(StoreWrapper):
 
     is_away = False
     listings = 0
+    refusals = 0
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
-        self.sizes: list[str] = []
+        self.looks: list[str] = []
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.store, name)
 
     def size(self, location: str) -> int:
         if self.is_away:
+            self.refusals += 1
             raise UnavailableError("the store doesn't answer")
-        self.sizes.append(location)
+        self.looks.append(location)
         return self.store.size(location)
 
     def files_below(self, folder: str) -> Iterator[StoredFile]:
         if self.is_away:
+            self.refusals += 1
             raise UnavailableError("the store doesn't answer")
         self.listings += 1
         return self.store.files_below(folder)
@@ -191,10 +195,10 @@ def test_request_asks_the_store_of_no_table_that_it_is_not_about(make: Callable[
     services = replace(one.services, store=store)
     assert request_tasks(services, ("main",), "one", []) == []
     assert request_tasks(services, None, None, ["flush"]) == []
-    assert not store.sizes
+    assert not store.looks
     (asked,) = request_tasks(services, ("main",), "one", ["follow-delta"])
     assert asked.task.table == "one"
-    assert [str(one.root) in location for location in store.sizes] == [True]
+    assert [str(one.root) in location for location in store.looks] == [True]
     assert len(request_tasks(services, ("main",), None, ["follow-delta"])) == 2
 
 
@@ -205,13 +209,49 @@ def test_store_that_does_not_answer_is_asked_again_later_by_the_queue(table: Fol
     store.is_away = True
     assert work(services) == 1
     task = find_tasks(services)["t"]
-    assert (task.state, task.message, task.attempts) == ("waiting", "the store doesn't answer", 1)
+    why = "the store doesn't answer; its store is left alone for a while"
+    assert (task.state, task.message, task.attempts) == ("waiting", why, 1)
+    assert find_rests(services.database).find(table.source().root)
     assert not find_due(services), "the queue knows when to try it again"
     store.is_away = False
+    find_rests(services.database).end(table.source().root)
     change(services, "UPDATE duckicelake_upkeep_task SET available = clock_timestamp()")
     assert work(services) == 1
-    assert find_tasks(services)["t"].state == "done"
+    task = find_tasks(services)["t"]
+    assert task.state == "done", task.message
     assert (table.source().error, table.source().position.version) == (None, 1)
+
+
+def test_store_that_does_not_answer_is_waited_for_once_and_not_for_each_table(
+    make: Callable[[str], Following],
+) -> None:
+    """Each table would hold the worker for as long as a request to the store may take."""
+    tables = [make(name) for name in ("first", "second", "third")]
+    services = tables[0].services
+    for table in tables:
+        table.append()
+    assert SourcePlanner(SOON).plan(services, is_look=False) == 3
+    store = CountingStore(services.store)
+    store.is_away = True
+    away = replace(services, store=store)
+    for _ in range(3):
+        assert Worker(LIMITS).work(away)
+    assert store.refusals == 1
+    assert {task.state for task in find_tasks(services).values()} == {"waiting"}
+    assert all("is left alone for a while" in (task.message or "") for task in [*find_tasks(services).values()][1:])
+    change(services, "DELETE FROM duckicelake_upkeep_task")
+    assert (len(find_due(away)), store.refusals) == (0, 1)
+    assert {one.why for one in find_asked(away, lambda *_: True)} == {
+        "it stands still",
+        "its store did not answer just now",
+    }
+    change(services, "UPDATE duckicelake_delta_source SET error = NULL")
+    find_rests(services.database).end(tables[0].source().root)
+    assert len(find_due(away)) == 1, "one task finds out when the store is back"
+    store.is_away = False
+    find_rests(services.database).end(tables[0].source().root)
+    assert work(services) == 3
+    assert [table.source().position.version for table in tables] == [1, 1, 1]
 
 
 def test_feature_that_is_not_read_blocks_its_table_alone(make: Callable[[str], Following]) -> None:
