@@ -17,7 +17,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload
 from duckicelake.catalog.table.load import follow, load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
-from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
+from duckicelake.catalog.upkeep_tasks import IsWanted, TaskControl, UpkeepSource
 from duckicelake.errors import (
     CatalogError,
     ConflictError,
@@ -372,6 +372,17 @@ def find_due(services: Services) -> Sequence[UpkeepTask]:
     with services.database.statement() as cursor:
         due = view_rows.read_due(cursor, CHANGE_SECONDS, FAILURE_SECONDS)
         view_rows.skip_unchanged(cursor, _MAX_SNAPSHOTS)
+    return _build_tasks(due)
+
+
+def find_asked(services: Services, is_wanted: IsWanted) -> Sequence[UpkeepTask]:
+    """Find the views that are asked for and due, also by a change of just now, or although the last refresh failed."""
+    with services.database.statement(only_reads=True) as cursor:
+        due = view_rows.read_due(cursor, 0, 0)
+    return _build_tasks([(namespace, name, why) for namespace, name, why in due if is_wanted(namespace, name)])
+
+
+def _build_tasks(due: Sequence[tuple[Namespace, str, str]]) -> list[UpkeepTask]:
     policy = parse_policy({})
     return [UpkeepTask(KIND, namespace, name, why, policy, 0) for namespace, name, why in due]
 
@@ -386,4 +397,6 @@ def run_refresh(services: Services, task: UpkeepTask, control: TaskControl) -> T
     return TaskOutcome("unchanged" if last.mode == "unchanged" else "done", f"{last.mode}: {last.reason}", (), counts)
 
 
-UPKEEP_SOURCE: Final = UpkeepSource({KIND: "duckicelake.materialized_views.refreshes:run_refresh"}, find_due)
+UPKEEP_SOURCE: Final = UpkeepSource(
+    {KIND: "duckicelake.materialized_views.refreshes:run_refresh"}, find_due, find_asked
+)

@@ -22,6 +22,7 @@ from duckicelake.query import contents
 from duckicelake.query.contents import ContentProcess
 from duckicelake.settings.model import Settings
 from duckicelake.upkeep import queue
+from duckicelake.upkeep.planner import request_tasks
 from duckicelake.upkeep.queue import QueuedTask, TaskFilter
 from duckicelake.upkeep.sources import SourcePlanner
 from duckicelake.upkeep.worker import Worker, WorkerLimits
@@ -203,6 +204,23 @@ def test_refresh_that_failed_is_left_alone_for_a_while(views: Views, tmp_path: P
     assert not refreshes.find_due(views.services)
     age(views, "failed_at", 400)
     assert refreshes.find_due(views.services)
+
+
+def test_refresh_that_is_asked_for_waits_for_nothing(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = views.services
+    monkeypatch.setattr(refreshes, "CHANGE_SECONDS", 3600.0)
+    schedule(views, on_change=True)
+    assert request_tasks(services, ("main",), "mv", ["refresh"]) == []
+    views.lake.run("INSERT INTO t VALUES (2)")
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_materialized_view SET error = 'e', failed_at = clock_timestamp()")
+    assert not refreshes.find_due(services)
+    assert request_tasks(services, ("main",), "t", ["refresh"]) == []
+    assert request_tasks(services, None, None, ["flush"]) == []
+    (asked,) = request_tasks(services, ("main",), "mv", ["refresh"])
+    assert (asked.task.kind, asked.task.table) == ("refresh", "mv")
+    assert Worker(WorkerLimits(256 * 1024**2, 256 * 1024**2, 1)).work(services)
+    views.assert_exact("mv", "SELECT k FROM {t}")
 
 
 def test_task_that_is_stopped_goes_on_later(views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
