@@ -155,7 +155,7 @@ class Settings(BaseSettings):
         default=0.5,
         ge=0,
         le=86_400,
-        description="seconds between checks of followed Delta tables; 0: no checks",
+        description="seconds between two looks at followed Delta tables, by all together; 0: this server looks at none",
     )
 
     query_processes: int = Field(default=2, ge=0, description="queries over HTTP that run at once; 0: none")

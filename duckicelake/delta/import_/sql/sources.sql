@@ -57,8 +57,9 @@ SELECT table_id FROM duckicelake_upkeep_task WHERE kind = %(kind)s AND state <> 
 -- nothing of a log that was cleaned up or replaced. A time to come is one of before the clock was set back
 UPDATE duckicelake_delta_source SET listed = clock_timestamp()
 WHERE table_id IN (
-    SELECT table_id FROM duckicelake_delta_source
+    SELECT table_id FROM duckicelake_delta_source s
     WHERE following AND (listed IS NULL OR listed < clock_timestamp() - %(seconds)s * interval '1 second'
                          OR listed > clock_timestamp())
+      AND EXISTS (SELECT FROM ducklake_table t WHERE t.table_id = s.table_id AND t.end_snapshot IS NULL)
     FOR UPDATE SKIP LOCKED)
 RETURNING table_id;
