@@ -84,10 +84,11 @@ def _check_schema(footer: bytes) -> None:
 def _check_elements(footer: bytes, at: int) -> None:
     """Walk the elements of the schema. `left`: for each open group, the children still to come."""
     count, kind, at = _read_list_head(footer, at)
-    if kind != _STRUCT or not 0 < count <= MAX_SCHEMA_ELEMENTS:
-        raise InvalidRequestError(
-            f"its schema has {format_count(count, 'element')}; from 1 to {MAX_SCHEMA_ELEMENTS} are read"
-        )
+    if kind != _STRUCT:
+        raise InvalidRequestError("its schema isn't a list of elements")
+    if not 0 < count <= MAX_SCHEMA_ELEMENTS:
+        found = format_count(count, "element")
+        raise InvalidRequestError(f"its schema has {found}; from 1 to {MAX_SCHEMA_ELEMENTS:,} are read")
     left: list[int] = []
     for _ in range(count):
         children, at = _read_children(footer, at)

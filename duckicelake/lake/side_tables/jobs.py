@@ -126,7 +126,7 @@ def end_job(
         "message": message,
         "snapshot_ids": list(snapshot_ids),
         "counts": _encode_json(counts),
-        "added_parameters": _encode_json(added_parameters),
+        "added_parameters": _encode_json(dict(added_parameters)),
     }
     return cursor.execute(_SQL.end, parameters).rowcount == 1
 

@@ -27,7 +27,8 @@ WHERE id = %(id)s AND ended IS NULL;
 UPDATE duckicelake_job
 SET ended = clock_timestamp(), result = %(result)s, message = %(message)s, snapshot_ids = %(snapshot_ids)s,
     counts = %(counts)s,
-    parameters = CASE WHEN %(added_parameters)s = '{}' THEN parameters ELSE (parameters::jsonb || %(added_parameters)s::jsonb)::json END
+    parameters = CASE WHEN %(added_parameters)s = '{}' THEN parameters
+                      ELSE (parameters::jsonb || %(added_parameters)s::jsonb)::json END
 WHERE id = %(id)s AND ended IS NULL;
 
 -- job: one, if it is this principal's and of this table
