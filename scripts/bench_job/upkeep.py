@@ -36,6 +36,8 @@ CODEC: Final = "zstd"
 BATCH_FILES: Final = 100
 """Files of one transaction that makes them."""
 POLL_SECONDS: Final = 0.05
+WRITER_SECONDS: Final = 6
+"""After which upkeep takes who made the files for no writer any more, beside whom it uses half of the cores."""
 MAX_SECONDS: Final = 3600.0
 
 
@@ -104,6 +106,7 @@ def measure(bench: Bench, shape: Shape, rounds: int, ways: tuple[str, ...]) -> t
                 make(duck, name, shape)
                 client.load_table(("main",), name)
                 megabytes = measure_table(duck, name)
+                time.sleep(WRITER_SECONDS)
                 merge(way, name, client, duck, spark, times)
                 found.add(duck.sql(SUMS.format(name)).fetchone())
                 remove(duck, name)
