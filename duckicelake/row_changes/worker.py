@@ -148,6 +148,8 @@ class PiecewiseAnswer:
 
     def read(self) -> Iterator[Message]:
         """Yield the rows in pieces of the format, what ends them, and how many they were."""
+        if not (self.order["has_rest"] and self.order["steps"]):
+            self._drop_rest()  # the answer's end would say that it is of this reader, as new as this answer
         empty = ", ".join(f"NULL AS c{at}" for at, *_ in self._columns) or "1"
         none = f"(SELECT NULL AS t, NULL AS s, NULL AS r, {empty})"
         schema = self._run(f"{self._select({'snapshots': [], 'ordinal': 0})} FROM {none} LIMIT 0").schema
@@ -205,7 +207,7 @@ class PiecewiseAnswer:
 
     def _open_step(self, step: Mapping[str, Any]) -> tuple[pa.RecordBatchReader, Mapping[str, Any]]:
         """Begin to read a step; return its batches, and the step of which they are."""
-        rest = self.rest if self.order["has_rest"] else None
+        rest = self.rest
         if rest is not None and rest.is_continued_by(step, self.order["shown"], self._position):
             return self._run(f"{self._select(rest.step)} FROM {_REST} WHERE rowid >= {rest.read}"), rest.step
         self._drop_rest()

@@ -9,7 +9,7 @@ import pytest
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.read_restrictions import Mask
-from tests.row_changes.conftest import Change, Changes
+from tests.row_changes.conftest import LIMITS, Change, Changes
 from tests.support.policies import restrict
 
 
@@ -57,6 +57,22 @@ def test_what_a_reader_left_before_a_merge_is_not_given_to_one_that_came_after_i
     assert late["_position"].rpartition(".")[0] == early["_position"].rpartition(".")[0]
     assert history.read(since=late["_position"], limit=60)[0] == after[120:180]
     assert history.ask(since=early["_position"]).status_code == 409
+
+
+def test_what_a_reader_left_before_a_merge_is_not_newer_after_an_answer_without_rows(history: Changes) -> None:
+    """Followers that find no change come to the processes that have a rest, as there are no more of them."""
+    since = f"{UPDATED_AT - 1}.0.0"
+    for limit in (50, 60):
+        _, end = history.read(since=since, limit=limit)
+        _, end = history.read(since=end["_position"], limit=limit)  # each process keeps a rest
+    history.duck.execute("CALL ducklake_merge_adjacent_files('lake')").fetchall()
+    ((newest,),) = history.duck.execute("SELECT max(snapshot_id) FROM ducklake_snapshots('lake')").fetchall()
+    for _ in range(LIMITS.processes):
+        assert history.read(since=f"{newest}.0.0")[0] == []
+    _, late = history.read(since=since, limit=120)
+    assert late["_position"].rpartition(".")[0] == end["_position"].rpartition(".")[0]
+    rows, _ = history.read(since=late["_position"], limit=60)
+    assert rows == history.read(since=since)[0][120:180]
 
 
 def test_readers_of_other_ranges_at_once_get_their_own_changes(history: Changes) -> None:

@@ -26,6 +26,8 @@ class CountedChanges:
         self.duck = duckdb.connect()
         self.duck.execute("CREATE SEQUENCE computed")
         self._reader = ChangeReader()
+        self.rest: str | None = None
+        """What the last answer has left."""
         self._memory = os.memfd_create("pieces")
         os.ftruncate(self._memory, 4096)
 
@@ -74,6 +76,7 @@ class CountedChanges:
         with Path(os.devnull).open("wb") as sent:
             answers, commands = Answers(sent, self._memory), Commands(io.BytesIO(), self.duck.interrupt)
             found = [*self._reader.answer(self.duck, (b"H", json.dumps(asked).encode()), answers, commands)]
+        self.rest = json.loads(found[-1][1])["rest"]
         *rows, end = [json.loads(line) for kind, body in found if kind == b"D" for line in body.splitlines()]
         return rows, end["_position"]
 
@@ -129,6 +132,19 @@ def test_what_another_reader_left_is_computed(counted: CountedChanges) -> None:
     counted.ask([5, 100, 0], [5])
     rows, _ = counted.ask([5, 200, 0], [5], has_rest=False)
     assert [row["_changed_row_id"] for row in rows] == [*range(200, 300)]
+    assert counted.computed == 2 * _ROWS
+
+
+@pytest.mark.parametrize("has_rest", [False, True])
+def test_what_another_reader_left_is_not_that_of_an_answer_without_steps(
+    counted: CountedChanges, has_rest: bool
+) -> None:
+    """A follower's usual answer: its end would say that the rest is as new as it, also if a merge came between."""
+    counted.ask([5, 100, 0], [5])
+    assert counted.rest == "5.200.0"
+    counted.ask([6, 0, 1], [6], steps=[], has_rest=has_rest)
+    assert counted.rest is None
+    counted.ask([5, 200, 0], [5])
     assert counted.computed == 2 * _ROWS
 
 
