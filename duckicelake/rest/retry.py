@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
+_MAX_DOUBLINGS: Final = 10
 MAX_PAUSE_SECONDS: Final = 10.0
 
 
@@ -32,7 +33,7 @@ class RetryPolicy:
         """Return the seconds before the next attempt, None to give up. retry_after: the server's minimum."""
         now = self.clock()
         self._ends = now + self.seconds if self._ends is None else self._ends
-        longest = min(MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self.attempts)
+        longest = min(MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(self.attempts, _MAX_DOUBLINGS))
         pause = (retry_after or 0.0) + longest * (0.5 + self.chance() / 2)
         self.attempts += 1
         return pause if now + pause <= self._ends else None

@@ -15,6 +15,8 @@ _TYPE: Final = (
     "CASE WHEN is_pair THEN CASE side WHEN 0 THEN 'UPDATE_BEFORE' ELSE 'UPDATE_AFTER' END "
     "WHEN side = 0 THEN 'DELETE' ELSE 'INSERT' END AS t"
 )
+_PLACE: Final = "g * 4 + CASE WHEN is_pair THEN side ELSE 2 + side END AS place"
+"""The `g` of a pair is the row id of its row before: a row id may be in two pairs, but there in one alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,9 @@ class PairedColumns:
     key: Sequence[str]
 
     def write(self, before: str, after: str) -> str:
-        """Write a query of the changes between two queries: `t`, `g`, `side`, `r`, and the columns of an answer.
+        """Write a query of the changes between two queries: `t`, `place`, `side`, `r`, and the columns of an answer.
 
-        Rows that both sides have are left out. The two of an update have the same `g`.
+        Rows that both sides have are left out. By their places the two of an update come one after the other.
         """
         parts = {
             "sides AS MATERIALIZED": f"{self._write_side(0, before)} UNION ALL {self._write_side(1, after)}",
@@ -52,7 +54,7 @@ class PairedColumns:
         names = ", ".join(("side", "r", *self.shown))
         return (
             f"WITH {', '.join(f'{name} ({sql})' for name, sql in parts.items())} "
-            f"SELECT {_TYPE}, g, {names} FROM joined UNION ALL SELECT {_TYPE}, g, {names} FROM paired"
+            f"SELECT {_TYPE}, {_PLACE}, {names} FROM joined UNION ALL SELECT {_TYPE}, {_PLACE}, {names} FROM paired"
         )
 
     def _write_side(self, side: int, rows: str) -> str:
@@ -93,7 +95,7 @@ class PairedColumns:
     def _pair(self, rows: str) -> str:
         """Write rows with the others of their key, by windows."""
         key = self.key or ("r",)
-        group = f"CASE WHEN n > pairs THEN r ELSE min(r) OVER (PARTITION BY {', '.join(key)}, n) END"
+        group = f"CASE WHEN n > pairs THEN r ELSE min(r) FILTER (side = 0) OVER (PARTITION BY {', '.join(key)}, n) END"
         numbered = f"SELECT *, {_number_rows(key)} FROM ({rows})"
         return f"SELECT *, n <= pairs AS is_pair, {group} AS g FROM ({numbered})"
 
@@ -111,7 +113,7 @@ class PairedColumns:
             for at, side in enumerate("ba")
         )
         joined = (
-            "SELECT least(b.r, a.r) AS g, b.r IS NOT NULL AND a.r IS NOT NULL AS is_pair, "
+            "SELECT coalesce(b.r, a.r) AS g, b.r IS NOT NULL AND a.r IS NOT NULL AS is_pair, "
             f"unnest([{', '.join(sides)}]) AS one FROM (FROM {rows} WHERE side = 0) AS b "
             f"FULL JOIN (FROM {rows} WHERE side = 1) AS a ON {key} "
             f"WHERE b.r IS NULL OR a.r IS NULL OR {self._differ()}"

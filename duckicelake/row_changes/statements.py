@@ -29,8 +29,7 @@ SNAPSHOT_COLUMN: Final = "_commit_snapshot_id"
 ROW_ID_COLUMN: Final = "_changed_row_id"
 OWN_COLUMNS: Final = (TYPE_COLUMN, ORDINAL_COLUMN, SNAPSHOT_COLUMN, ROW_ID_COLUMN)
 """Iceberg's names of what changelogs say of a row; the last is its row id."""
-_PAIRED_ORDER: Final = "q.g * 2 + q.side, q.r"
-"""By which the two rows of an update come one after the other: they have the same `g`."""
+_PAIRED_ORDER: Final = "q.place, q.r"
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ class ChangeHistory:
         upto = newest if until is None else self._find_number(until, newest)
         if begin.snapshot_id > newest:
             raise InvalidRequestError(f"The lake has no snapshot {begin.snapshot_id} yet: its newest is {newest}")
-        if begin.complete_id > upto:
+        if begin.snapshot_id > upto:
             raise InvalidRequestError(
                 f"from={since} comes after to={until}: changes are listed from the older snapshot to the newer one"
             )

@@ -18,6 +18,11 @@ def test_pauses_double_differ_and_end() -> None:
     assert most.pause() is None
 
 
+def test_pauses_stay_as_long_for_days() -> None:
+    policy = RetryPolicy(10**6, lambda: 0.0, lambda: 1.0)
+    assert [policy.pause() for _ in range(2000)][-1] == MAX_PAUSE_SECONDS
+
+
 def test_what_the_server_asks_for_is_the_least_pause() -> None:
     assert RetryPolicy(60, lambda: 0.0, lambda: 1.0).pause(7) == 7.1
     assert RetryPolicy(5, lambda: 0.0, lambda: 1.0).pause(7) is None

@@ -3,6 +3,7 @@
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -13,7 +14,7 @@ from duckicelake.row_changes.pairs import PairedColumns, Pairing
 Row = tuple[int, int, int | None, str | None]
 """Side, row id, and two columns."""
 Paired = tuple[str, int, int, int]
-"""Type, group, side and row id."""
+"""Type, place, side and row id."""
 
 
 def _split(rows: Sequence[Row], by: Callable[[Row], Any]) -> tuple[list[tuple[Row, Row]], list[Row]]:
@@ -32,10 +33,10 @@ def _split(rows: Sequence[Row], by: Callable[[Row], Any]) -> tuple[list[tuple[Ro
 def _expect(rows: Sequence[Row], pairing: Pairing) -> Counter[Paired]:
     _, changed = _split(rows, lambda row: row[1:] if pairing == "row-id" else row[2:])
     pairs, alone = _split(changed, lambda row: row[2] if pairing == "key" else row[1])
-    found = Counter((("DELETE", "INSERT")[side], id_, side, id_) for side, id_, *_ in alone)
+    found = Counter((("DELETE", "INSERT")[side], id_ * 4 + 2 + side, side, id_) for side, id_, *_ in alone)
     for pair in pairs:
-        group = min(row[1] for row in pair)
-        found.update((("UPDATE_BEFORE", "UPDATE_AFTER")[side], group, side, id_) for side, id_, *_ in pair)
+        place = pair[0][1] * 4
+        found.update((("UPDATE_BEFORE", "UPDATE_AFTER")[side], place + side, side, id_) for side, id_, *_ in pair)
     return found
 
 
@@ -65,9 +66,12 @@ def test_random_sides(pairing: Pairing, is_weak: bool) -> None:
             rows = _choose(chance, pairing)
             duck.execute("DELETE FROM rows")
             duck.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", rows)
-            found = duck.execute(f"SELECT t, g, side, r, c0, c1 FROM ({sql})").fetchall()
+            found = duck.execute(f"SELECT t, place, side, r, c0, c1 FROM ({sql}) ORDER BY place, r").fetchall()
             assert Counter(row[:4] for row in found) == _expect(rows, pairing), rows
             assert {row[2:] for row in found} <= {*rows}
+            if pairing != "row-id":  # of which some occur twice here
+                after = [following for row, following in pairwise(found) if row[0] == "UPDATE_BEFORE"]
+                assert {row[0] for row in after} <= {"UPDATE_AFTER"}, "the rows of an update aren't neighbours"
             kinds.update(row[0] for row in found)
     assert min(kinds[kind] for kind in ("INSERT", "DELETE", "UPDATE_BEFORE", "UPDATE_AFTER")) > 20
 
