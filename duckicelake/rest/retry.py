@@ -19,7 +19,7 @@ class RetryPolicy:
     """Decide the pauses between attempts of one request. Pauses double, with jitter.
 
     Attributes:
-        seconds: time for retries, from the first failure on.
+        seconds: time for retries, from the first failure on; `inf` for no end.
 
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ _WAIT_SECONDS: Final = 30.0
 """For which one request waits for a change."""
 _UNKNOWN_SECONDS: Final = 1.0
 """Pause where the change feed can't say whether there is a change."""
+_FEED_RETRY_SECONDS: Final = math.inf
+"""For which the change feed alone may be away: the changes come all the same, at the pace of the pauses."""
 _END_KEYS: Final = frozenset({"_position", "_is_complete"})
 """All that the last line of an answer has. A row has more, also one of a table with such columns."""
 
@@ -45,6 +48,8 @@ class ChangesReader:
     """The newest snapshot of the lake when the answer began."""
     _is_taking: bool = False
     """Whether the sink was given a row, and hasn't said that it has it."""
+    _feed_retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(_FEED_RETRY_SECONDS))
+    """Of its own: that the changes could be read says nothing of the change feed."""
 
     def read(self, *, is_following: bool) -> None:
         """Read all changes that there are; following, all that come, until it is interrupted.
@@ -113,12 +118,22 @@ class ChangesReader:
         return replace(self.place, position=str(position))
 
     def _wait(self) -> None:
-        """Wait for a change of the table, or half a minute: the place then moves on, before its snapshot expires."""
+        """Wait for a change of the table, or half a minute: the place then moves on, before its snapshot expires.
+
+        While the change feed is away, the wait is a pause that grows to ten seconds.
+        """
         found = self.place.change
         after = None if found is None else str(found.snapshot_id)
         try:
             self.lake.read_events(self.name, after=after, wait=_WAIT_SECONDS)
-        except (CatalogUnreachableError, BadCredentialsError, NotAllowedError):
+        except CatalogUnreachableError:
+            pause = self._feed_retry.pause()
+            if pause is None:
+                raise
+            time.sleep(pause)
+        except (BadCredentialsError, NotAllowedError):
             raise
         except PipelineError:  # the feed is behind the lake, or was pruned
             time.sleep(_UNKNOWN_SECONDS)
+        else:
+            self._feed_retry = RetryPolicy(_FEED_RETRY_SECONDS)

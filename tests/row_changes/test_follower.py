@@ -27,9 +27,10 @@ from tests.support.cutting_proxy import CuttingProxy, serving
 
 @dataclass
 class ListingSink:
-    """Lists the rows that it takes, and the places that it keeps; Ctrl-C comes when it has so many rows."""
+    """Lists the rows that it takes, and the places that it keeps; Ctrl-C comes when it has so many rows, or places."""
 
     interrupted_at: int | None = None
+    ended_at: int | None = None
     rows: list[Mapping[str, Any]] = field(default_factory=list)
     kept: list[FollowedTable] = field(default_factory=list)
 
@@ -43,6 +44,8 @@ class ListingSink:
 
     def keep(self, place: FollowedTable) -> None:
         self.kept.append(place)
+        if len(self.kept) == self.ended_at:
+            raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -87,6 +90,34 @@ def test_answers_that_are_cut_are_read_on_as_long_as_rows_come(
     with serving(ShortAnswers(str(history.http.base_url))) as proxy:
         read(proxy.uri, sink)
     assert sink.rows == history.read()[0]
+
+
+class NoFeed(CuttingProxy):
+    """Cuts each answer of the change feed while it is away."""
+
+    is_away = True
+
+    def shorten(self, request: str, content: bytes) -> bytes:
+        return content[:1] if "/events?" in request and self.is_away else content
+
+
+def test_a_change_feed_that_is_away_is_asked_in_pauses_that_grow(
+    history: Changes, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changes themselves can be read each time. That doesn't begin the pauses anew."""
+    monkeypatch.setattr(client, "_WAIT_SECONDS", 0.0)
+    write_all_changes(services)
+    sink = ListingSink(ended_at=7)
+    with serving(NoFeed(str(history.http.base_url))) as proxy:
+        reader = ChangesReader(Lake(Connection(proxy.uri)), "main.t", {}, sink)
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            reader.read(is_following=True)
+        assert time.monotonic() - began >= sum(0.05 * 2**number for number in range(6))
+        assert (len(sink.rows), reader._feed_retry.attempts) == (6_010, 6)
+        proxy.is_away = False
+        reader._wait()
+    assert reader._feed_retry.attempts == 0
 
 
 def test_a_place_before_a_row_that_the_sink_may_have_is_not_kept(history: Changes) -> None:
