@@ -30,13 +30,16 @@ class RetryPolicy:
     _ends: float | None = field(default=None, repr=False)
 
     def pause(self, retry_after: float | None = None) -> float | None:
-        """Return the seconds before the next attempt, None to give up. retry_after: the server's minimum."""
+        """Return the seconds before the next attempt, None to give up. retry_after: the server's minimum.
+
+        The last attempt is when the time ends, also where the server asks for more: it may be back earlier.
+        """
         now = self.clock()
         self._ends = now + self.seconds if self._ends is None else self._ends
         longest = min(MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(self.attempts, _MAX_DOUBLINGS))
         pause = (retry_after or 0.0) + longest * (0.5 + self.chance() / 2)
         self.attempts += 1
-        return pause if now + pause <= self._ends else None
+        return min(pause, self._ends - now) if now < self._ends else None
 
 
 def parse_retry_after(text: str | None) -> float | None:

@@ -15,6 +15,8 @@ def test_pauses_double_differ_and_end() -> None:
     assert pauses[:3] == [(0.05, 0.1), (0.1, 0.2), (0.2, 0.4)]
     assert pauses[-1] == (MAX_PAUSE_SECONDS / 2, MAX_PAUSE_SECONDS)
     now[0] = 3599
+    assert most.pause() == 1
+    now[0] = 3600
     assert most.pause() is None
 
 
@@ -25,7 +27,15 @@ def test_pauses_stay_as_long_for_days() -> None:
 
 def test_what_the_server_asks_for_is_the_least_pause() -> None:
     assert RetryPolicy(60, lambda: 0.0, lambda: 1.0).pause(7) == 7.1
-    assert RetryPolicy(5, lambda: 0.0, lambda: 1.0).pause(7) is None
+
+
+def test_a_server_that_asks_for_more_than_is_left_is_asked_at_the_end() -> None:
+    now = [0.0]
+    policy = RetryPolicy(5, lambda: now[0], lambda: 1.0)
+    assert (policy.pause(7), policy.attempts) == (5, 1)
+    now[0] = 5
+    assert policy.pause(7) is None
+    assert RetryPolicy(0, lambda: 0.0, lambda: 1.0).pause(7) is None
 
 
 def test_retry_after_is_a_number_or_a_time() -> None:

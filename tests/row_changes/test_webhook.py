@@ -96,6 +96,22 @@ def test_webhook_that_refuses_ends_the_command_and_keeps_the_position(
     assert collect(receiver) == rows
 
 
+@pytest.mark.commands
+def test_webhook_that_is_away_for_longer_than_the_retries_is_asked_at_their_end(
+    history: Changes, receiver: Receiver, tmp_path: Path
+) -> None:
+    away = Answer(status=503, headers={"Retry-After": "3600"})
+    receiver.first(away, TAKEN)
+    result = deliver(history, receiver.uri, tmp_path / "state", "--retry-seconds", "0.5")
+    assert result.exit_code == 0, result.output
+    assert collect(receiver) == history.read()[0]
+    history.duck.execute("INSERT INTO t VALUES (7, 'seven')")
+    receiver.behaviour = always(away)
+    result = deliver(history, receiver.uri, tmp_path / "state", "--retry-seconds", "0.5")
+    assert (result.exit_code, len(receiver.tries)) == (1, 1 + 5 + 2)
+    assert "after 2 attempts: status 503" in result.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "secret", "said"),
     [
