@@ -3,14 +3,16 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from threading import Lock
 from time import monotonic
 from typing import Final
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.upkeep_tasks import IsWanted, TaskControl, UpkeepSource
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.sources import FOLLOW_KIND, DeltaSource
-from duckicelake.delta.import_.store_rests import find_rests
 from duckicelake.delta.import_.sync import SYNCER, find_source, sync_in_parts
 from duckicelake.delta.log.files import LogFiles
 from duckicelake.delta.log.segments import LogListing, find_newest_version
@@ -18,6 +20,7 @@ from duckicelake.errors import CatalogError, FileMissingError, NoSuchTableError,
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.postgres.database import Database
 from duckicelake.storage.threads import run_in_parallel
 
 _LIST_SECONDS: Final = 60.0
@@ -25,6 +28,52 @@ _LIST_SECONDS: Final = 60.0
 again then, too."""
 _TURN_SECONDS: Final = 10.0
 """After which a task ends with its transaction, as other tables have new versions too. The rest has its own turn."""
+_REST_RATIO: Final = 5.0
+"""A store rests for so many times as long as it was waited for: waits of up to 12 s take a sixth of a worker's time."""
+_MIN_REST_SECONDS: Final = 5.0
+_MAX_REST_SECONDS: Final = 60.0
+
+
+class StoreRests:
+    """Which stores rest, by bucket. Each process finds it out for itself."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._rests: dict[str, tuple[float, UnavailableError]] = {}
+        """By bucket: when its rest ends, by `monotonic`, and why it rests."""
+
+    def find(self, root: str) -> UnavailableError | None:
+        """Find why the store of a folder rests; None if it doesn't."""
+        ends_at, error = self._rests.get(_find_bucket(root), (0.0, None))
+        return error if monotonic() < ends_at else None
+
+    def begin(self, root: str, error: UnavailableError, waited_seconds: float) -> bool:
+        """Let the store of a folder rest that didn't answer for so long; False if it does so already."""
+        seconds = min(_MAX_REST_SECONDS, max(_MIN_REST_SECONDS, _REST_RATIO * waited_seconds))
+        with self._lock:
+            if self.find(root) is not None:
+                return False
+            self._rests[_find_bucket(root)] = monotonic() + seconds, error
+        return True
+
+    def end(self, root: str) -> None:
+        """Let the store of a folder be asked again."""
+        self._rests.pop(_find_bucket(root), None)
+
+
+def _find_bucket(root: str) -> str:
+    parts = urlsplit(root)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+_RESTS: Final[WeakKeyDictionary[Database, StoreRests]] = WeakKeyDictionary()
+_LOCK: Final = Lock()
+
+
+def find_rests(database: Database) -> StoreRests:
+    """Find the rests of a lake's stores; each lake has its own, as it may have its own profile."""
+    with _LOCK:
+        return _RESTS.setdefault(database, StoreRests())
 
 
 def is_used(services: Services) -> bool:
@@ -43,7 +92,6 @@ def find_due(services: Services) -> Sequence[UpkeepTask]:
         followed = sources.read_sources(cursor, followed=True)
         open_tasks = sources.read_open_tasks(cursor)
     wanted = [source for source in followed if source.table_id in listed or source.table_id not in open_tasks]
-
     rests = find_rests(services.database)
 
     def find_reason(source: DeltaSource) -> str | None:

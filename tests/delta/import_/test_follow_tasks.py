@@ -19,8 +19,7 @@ from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.cli.serve.hooks import TaskReporter
 from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services
 from duckicelake.delta.import_ import follower, sync
-from duckicelake.delta.import_.follower import find_asked, find_due
-from duckicelake.delta.import_.store_rests import find_rests
+from duckicelake.delta.import_.follower import find_asked, find_due, find_rests
 from duckicelake.delta.import_.sync import adopt_table, read_statuses
 from duckicelake.errors import UnavailableError
 from duckicelake.iceberg.rest import RenameTableRequest
