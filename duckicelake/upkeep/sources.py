@@ -96,7 +96,7 @@ class SourcePlanner:
             count = _ask(services, schedule)
         except Exception as error:  # noqa: BLE001 - whatever a feature does, the others go on
             schedule.failures += 1
-            schedule.rest(min(2.0**schedule.failures, _MAX_REST_SECONDS))
+            schedule.rest(min(2.0 ** min(schedule.failures, 6), _MAX_REST_SECONDS))
             self._failed(error)
             return 0
         if count is not None:

@@ -397,6 +397,19 @@ def test_feature_that_fails_rests_and_takes_no_other_with_it(table: Following) -
     assert len(failures) == 1, "a source that failed is asked again at once"
 
 
+def test_feature_that_has_failed_for_days_is_still_asked(table: Following, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[Exception] = []
+    planner, now = SourcePlanner(Settings(), failures.append), [0.0]
+    monkeypatch.setattr("duckicelake.upkeep.sources.monotonic", lambda: now[0])
+    with table.services.database.transaction() as cursor:
+        cursor.execute("ALTER TABLE duckicelake_materialized_view RENAME COLUMN on_change TO of_the_future")
+    for _ in range(2000):
+        planner.plan(table.services, is_look=True)
+        now[0] += 60
+    assert len(failures) == 2000
+    assert {type(error).__name__ for error in failures} == {"UndefinedColumn"}
+
+
 def test_table_that_kills_its_workers_is_left_alone_for_a_day_or_until_it_is_asked_for(table: Following) -> None:
     services = table.services
     killed = "state = 'running', attempts = 6, lease_until = clock_timestamp() - interval '1 second'"
