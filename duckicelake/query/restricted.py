@@ -58,6 +58,16 @@ def _take_exact_type(field: NestedField, known: Any) -> NestedField:
     return field.replace_fields(type=known) if is_alike else field
 
 
+def write_masked_value(value: str, field: NestedField, masks: Mapping[int, Mask], salt: bytes) -> str | None:
+    """Write the value of a column with its own mask, or with those of the fields in it; None if it has none.
+
+    value: its SQL, of any type that can be cast to the column's. masks: by field id.
+    """
+    typed = f"CAST({value} AS {format_type_name(DUCKDB, field.type)})"
+    written = _ValueWriter(masks, salt).write(typed, field)
+    return None if written == typed else written
+
+
 def _write_column(field: NestedField, restriction: Restriction, salt: bytes) -> str:
     name = quote_identifier(field.name)
     written = _ValueWriter(restriction.masks, salt).write(name, field)

@@ -1,7 +1,6 @@
 """Answer the changes of a table to a caller: what it may see of them, in a process with the limits of a query."""
 
 import hashlib
-import hmac
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -29,6 +28,7 @@ from duckicelake.query.processes import Message, OpenOrder, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets, load_queried_table
 from duckicelake.query.registry import run_reported
+from duckicelake.row_changes.masks import leave_out_hashes, write_defaults, write_hashes
 from duckicelake.row_changes.pairs import Pairing
 from duckicelake.row_changes.position import RowChangePosition
 from duckicelake.row_changes.statements import (
@@ -44,8 +44,6 @@ from duckicelake.rows.bodies import parse_object
 
 _WORKER: Final = Path(__file__).with_name("worker.py")
 _SALT_BYTES: Final = 32
-_SALT_KEY: Final = token_bytes(_SALT_BYTES)
-"""Of this process, from which the salts are made of answers that go on within a snapshot."""
 _MAX_STEPS: Final = 256
 """Queries of an answer; the reader goes on behind them."""
 
@@ -196,7 +194,6 @@ def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:
             history,
             order,
             principal.find_restriction(table.row.table_id),
-            _choose_salt(principal.name, history.uuid, found),
             history.find_table(max(found.upto, history.created_at)),
             table.metadata,
         )
@@ -212,18 +209,6 @@ def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:
     )
 
 
-def _choose_salt(principal: str, table_uuid: str, found: ChangeRange) -> bytes:
-    """Choose the salt of hashed values: random bytes of the answer, as of a query.
-
-    Answers that go on within a snapshot have that of its first such one, for the same reader: a process may keep the
-    rest of the rows with their hashes.
-    """
-    if found.begin.rows == 0:
-        return token_bytes(_SALT_BYTES)
-    reading = json.dumps([principal, table_uuid, found.begin.snapshot_id])
-    return hmac.digest(_SALT_KEY, reading.encode(), hashlib.sha256)
-
-
 class _MessageBuilder:
     """Builds what the process is asked: its queries, and what it says of their rows."""
 
@@ -232,21 +217,22 @@ class _MessageBuilder:
         history: ChangeHistory,
         order: ChangesOrder,
         restriction: Restriction | None,
-        salt: bytes,
         latest: TableAtSnapshot,
         metadata: TableMetadata,
     ) -> None:
         """latest: the table at the last snapshot. Raises InvalidRequestError for columns that it lacks."""
-        self._history, self._restriction, self._salt, self._latest = history, restriction, salt, latest
+        self._history, self._restriction, self._latest = history, restriction, latest
+        self._salt = token_bytes(_SALT_BYTES)
         self._names = {field.name: at for at, field in enumerate(latest.schema.fields)}
         self._shown = [self._find_column(name, "columns") for name in order.columns] or [*self._names.values()]
+        defaults = {
+            column.column_id: column.initial_default
+            for column in find_children(latest.columns, None)
+            if column.initial_default is not None
+        }
         self._target = TargetColumns(
             fields=latest.schema.fields,
-            defaults={
-                column.column_id: column.initial_default
-                for column in find_children(latest.columns, None)
-                if column.initial_default is not None
-            },
+            defaults=write_defaults(latest.schema.fields, defaults, self._leave_out_hashes(latest), self._salt),
             condition=self._write_condition(order),
             **self._choose_pairing(order.key, metadata),
         )
@@ -261,8 +247,9 @@ class _MessageBuilder:
             ordinal += len(step.snapshots)
         upto = max(found.upto, self._history.created_at)
         return {
-            "target": write_target(self._build_side((upto,), self._latest)),
+            "target": write_target(replace(self._build_side((upto,), self._latest), restriction=self._restriction)),
             "shown": self._shown,
+            "hashed": write_hashes(self._latest.schema.fields, self._restriction, self._salt),
             "steps": messages,
             "position": [begin.snapshot_id, begin.rows, begin.ordinal],
             "seen": found.newest,
@@ -283,9 +270,13 @@ class _MessageBuilder:
         }
 
     def _build_side(self, snapshots: Sequence[int], table: TableAtSnapshot) -> TableSide:
+        restriction = self._leave_out_hashes(table)
         return TableSide(
-            snapshots[0], snapshots[-1], table.schema_name, table.name, table.schema, self._restriction, self._salt
+            snapshots[0], snapshots[-1], table.schema_name, table.name, table.schema, restriction, self._salt
         )
+
+    def _leave_out_hashes(self, table: TableAtSnapshot) -> Restriction | None:
+        return None if self._restriction is None else leave_out_hashes(self._restriction, table.schema)
 
     def _write_condition(self, order: ChangesOrder) -> str:
         """Write the condition of an order. Raises InvalidRequestError, UnsupportedError for one that can't be."""
@@ -295,7 +286,7 @@ class _MessageBuilder:
             predicate = parse_predicate(parse_object(order.where.encode(), "where"))
         else:
             predicate = parse_row_condition(order.where, self._latest.schema)
-        return write_answer_condition(predicate, self._latest.schema.fields)
+        return write_answer_condition(predicate, self._latest.schema.fields, self._restriction)
 
     def _find_column(self, name: str, what: str) -> int:
         if name not in self._names:

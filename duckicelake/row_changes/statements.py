@@ -17,6 +17,7 @@ from duckicelake.iceberg.types import IcebergType, NestedField, PrimitiveType, S
 from duckicelake.lake.ducklake.database import quote_literal
 from duckicelake.query.restricted import build_filter_column, list_filter_columns, write_visible_rows
 from duckicelake.query.statement import LAKE
+from duckicelake.row_changes.masks import check_condition
 from duckicelake.row_changes.pairs import PairedColumns, Pairing
 from duckicelake.rows.filters import bind_filter, write_condition
 
@@ -40,7 +41,8 @@ class TableSide:
         first, last: the snapshots, both included.
         schema_name, name: of the table then.
         schema: its columns then.
-        restriction: what the reader may see of them.
+        restriction: what the reader may see of them, but for salted hashes.
+        salt: random bytes of the answer.
         is_rearranged: files left the table, or came back to it.
 
     """
@@ -82,7 +84,7 @@ class TargetColumns:
 
     Attributes:
         fields: all columns.
-        defaults: by field id, the text of the value of rows that are older than the column.
+        defaults: by field id, the SQL of the value of rows that are older than the column.
         key: names of columns that identify a row.
         condition: what holds for the rows of the answer, as `write_answer_condition` writes it.
 
@@ -95,11 +97,17 @@ class TargetColumns:
     condition: str = "true"
 
 
-def write_answer_condition(predicate: Predicate, fields: Sequence[NestedField]) -> str:
-    """Write a filter over the columns of an answer. Raises InvalidRequestError for one that they don't take."""
+def write_answer_condition(
+    predicate: Predicate, fields: Sequence[NestedField], restriction: Restriction | None = None
+) -> str:
+    """Write a filter over the columns of an answer.
+
+    Raises InvalidRequestError for one that they don't take, and for one of salted hashes.
+    """
     columns = [*list_filter_columns(fields)]
     places = {field.id: f"c{at}" for at, field in enumerate(fields)}
     bound = bind_filter(predicate, columns)
+    check_condition(bound, restriction, fields)
     return write_condition(
         bound, {column.field_id: build_filter_column(column, places[column.field_id]) for column in columns}
     )
@@ -194,8 +202,7 @@ def _write_value(field: NestedField, schema: Schema, defaults: Mapping[int, str]
     found = next((one for one in schema.fields if one.id == field.id), None)
     if found is not None:
         return project_value(quote_identifier(found.name), found.type, field.type)
-    default = defaults.get(field.id)
-    return "NULL" if default is None else quote_literal(default)
+    return defaults.get(field.id, "NULL")
 
 
 def project_value(value: str, old: IcebergType, new: IcebergType, depth: int = 0) -> str:

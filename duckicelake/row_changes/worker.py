@@ -267,7 +267,10 @@ class PiecewiseAnswer:
         """Write the columns of an answer, with the table's names and types, from those of a step."""
         ordinal = f"list_position({step['snapshots']}, s) + {step['ordinal'] - 1}"
         row_id = "r" if self.order["has_row_ids"] else "NULL"
-        columns = (f"CAST(c{at} AS {kind}) AS {quote(name)}" for at, name, kind in self._columns)
+        hashed = self.order["hashed"]
+        columns = (
+            f"CAST({hashed.get(str(at), f'c{at}')} AS {kind}) AS {quote(name)}" for at, name, kind in self._columns
+        )
         own = (
             "CAST(t AS VARCHAR) AS _change_type",
             f"CAST({ordinal} AS BIGINT) AS _change_ordinal",

@@ -1,16 +1,11 @@
 """Several readers of a table at once: each gets its own changes, whatever processes have left of others' answers."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from duckicelake.catalog.context.rights import RightsCache
-from duckicelake.catalog.context.services import Services
-from duckicelake.iceberg.read_restrictions import Mask
 from tests.row_changes.conftest import LIMITS, Change, Changes
-from tests.support.policies import restrict
 
 
 @pytest.fixture
@@ -25,11 +20,6 @@ def history(changes: Changes) -> Changes:
     ):
         changes.duck.execute(statement).fetchall()
     return changes
-
-
-@pytest.fixture
-def services(services: Services) -> Services:
-    return replace(services, rights=RightsCache.of_first(services.database))
 
 
 UPDATED_AT = 4
@@ -90,18 +80,3 @@ def test_readers_of_other_ranges_at_once_get_their_own_changes(history: Changes)
     with ThreadPoolExecutor(len(asked)) as threads:
         found = [*threads.map(lambda query: read_in_parts(history, since, **query), asked)]
     assert found == whole
-
-
-def test_answers_that_go_on_within_a_snapshot_have_the_same_hashes(history: Changes, services: Services) -> None:
-    """So the process has their rest, and another snapshot's answers have others."""
-    restrict(services, "main.t", masks={2: Mask.SHA_256_LOCAL})
-    since = f"{UPDATED_AT - 1}.0.0"
-    _, end = history.read(since=since, limit=20)
-    found: list[set[str]] = []
-    for _ in range(3):
-        rows, end = history.read(since=end["_position"], limit=20)
-        found.append({row["name"] for row in rows if row["_change_type"] == "UPDATE_AFTER"})
-    assert (len(found[0]), found[0]) == (1, found[1])
-    assert found[1] == found[2]
-    first, second = (history.read(since=since, limit=2)[0][-1]["name"] for _ in range(2))
-    assert len({first, second, *found[0]}) == 3

@@ -59,6 +59,7 @@ class CountedChanges:
         asked = {
             "target": "SELECT 0::BIGINT AS id, '' AS g",
             "shown": [0, 1],
+            "hashed": {},
             "steps": [step],
             "position": position,
             "seen": last,
