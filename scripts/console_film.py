@@ -53,7 +53,7 @@ FILM: Final = (
     Scene(f"w/duckicelake/sql?q={_QUERY}", "4 rows", "Run"),
     Scene("w/duckicelake/lineage?node=sales.orders", "daily_revenue"),
     Scene("w/duckicelake/history", "+900 rows"),
-    Scene("w/duckicelake/upkeep", "Due now"),
+    Scene("w/duckicelake/upkeep", "Due now or next"),
 )
 
 

@@ -80,7 +80,7 @@ ALLOWED: dict[str, set[str]] = {
     "console": {"errors", "server", "features"},
     "upkeep": {
         "errors", "properties", "settings", "iceberg", "maintenance", "postgres", "lake", "storage", "catalog",
-        "server", "cli", "client", "features", "rest",
+        "changelog.source", "server", "cli", "client", "features", "rest",
     },
     "other_catalogs": {"errors", "iceberg", "cli", "client", "features", "rest"},
     "file_import": {

@@ -9,7 +9,9 @@ from pydantic import Field
 from duckicelake.catalog import gc
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.upkeep_tasks import UpkeepSource, WatchedTable
 from duckicelake.errors import NoSuchTableError
+from duckicelake.features.registry import load_hooks
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.model import Long, SpecModel
 from duckicelake.lake.ducklake import maintenance
@@ -94,6 +96,17 @@ def table_statistics(
     if table is not None and not answers:
         raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace or (), table)}")
     return ListPage(answers, listed.next_token)
+
+
+def list_watched(services: Services, tables: Sequence[tuple[Namespace, str]]) -> list[WatchedTable]:
+    """List those of the tables for which features look by themselves whether something is due. No store is asked."""
+    names = [(to_schema_name(namespace), table) for namespace, table in tables]
+    with services.database.statement(only_reads=True) as cursor:
+        return [
+            watched
+            for source in load_hooks(UpkeepSource, "upkeep_source")
+            for watched in source.list_watched(cursor, names)
+        ]
 
 
 def read_now_ms(services: Services) -> int:

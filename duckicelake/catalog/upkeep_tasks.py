@@ -5,11 +5,13 @@ A worker runs an action: a function of services, task and control. It has the ta
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.postgres.queries import Transaction
 
 
 class TaskControl(Protocol):
@@ -46,6 +48,29 @@ IsWanted = Callable[[Namespace, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
+class WatchedTable:
+    """A table for which a feature looks again and again whether a task is due, as the catalog knows it now.
+
+    Attributes:
+        source: what the table is kept up with, as the folder of a Delta table.
+        why: what makes a task due, or what the next one waits for.
+        is_due: whether a task is due, waits or runs.
+        next_at: when the task is due, tried again, or looked for. None: now if it is due, else after a change.
+        behind_seconds: for how long a task has been due; None: none is.
+
+    """
+
+    namespace: Namespace
+    table: str
+    kind: str
+    source: str
+    why: str
+    is_due: bool
+    next_at: datetime | None = None
+    behind_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UpkeepSource:
     """Kinds of tasks that a feature adds.
 
@@ -56,7 +81,10 @@ class UpkeepSource:
             of tables for which the function says so that it is given. It must ask no store about others.
         pause_setting: name of the setting with the seconds between two calls of `find_due`, by all processes together;
             0: it is never called. None: it is called at each look at the lake.
-        is_used: whether the lake has anything that `find_due` looks at. Only sources with a setting are asked.
+        is_used: whether the lake has anything that `find_due` looks at. `find_due` isn't called without, where there is
+            a setting.
+        list_watched: lists the tables that `find_due` looks at, of those with these names of schema and table. It asks
+            no store.
 
     """
 
@@ -64,4 +92,5 @@ class UpkeepSource:
     find_due: Callable[[Services], Sequence[UpkeepTask]] = lambda _: ()
     find_asked: Callable[[Services, IsWanted], Sequence[UpkeepTask]] = lambda _, __: ()
     pause_setting: str | None = None
-    is_used: Callable[[Services], bool] = lambda _: True
+    is_used: Callable[[Transaction], bool] = lambda _: False
+    list_watched: Callable[[Transaction, Sequence[tuple[str, str]]], Sequence[WatchedTable]] = lambda _, __: ()

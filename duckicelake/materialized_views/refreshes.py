@@ -53,6 +53,7 @@ from duckicelake.materialized_views.increments import (
     write_merge,
 )
 from duckicelake.materialized_views.sources import ResolvedQuery, resolve_query
+from duckicelake.materialized_views.status import FAILURE_SECONDS, KIND, list_watched
 from duckicelake.materialized_views.view_rows import (
     Definer,
     MaterializedView,
@@ -74,11 +75,8 @@ from duckicelake.query.saved_results import SOURCE_SNAPSHOT, find_main_snapshot,
 from duckicelake.query.service import find_limits
 from duckicelake.sql_dialects.placeholders import DUCKDB, format_type_name
 
-KIND: Final = "refresh"
 CHANGE_SECONDS: Final = 5.0
 """For which a change of a source waits for others, so that one refresh takes all in."""
-FAILURE_SECONDS: Final = 300.0
-"""After which a refresh that failed is tried again."""
 _MAX_SNAPSHOTS: Final = 1000
 """Snapshots that are looked through again and again for changes of a source."""
 REFRESH_SECONDS: Final = 3600.0
@@ -398,5 +396,9 @@ def run_refresh(services: Services, task: UpkeepTask, control: TaskControl) -> T
 
 
 UPKEEP_SOURCE: Final = UpkeepSource(
-    {KIND: "duckicelake.materialized_views.refreshes:run_refresh"}, find_due, find_asked
+    {KIND: "duckicelake.materialized_views.refreshes:run_refresh"},
+    find_due,
+    find_asked,
+    is_used=view_rows.is_any_scheduled,
+    list_watched=list_watched,
 )

@@ -135,6 +135,31 @@ class MaterializedView:
     failed_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduledView:
+    """A live view that is refreshed by itself.
+
+    Attributes:
+        sources: names of tables and views that the last refresh read.
+        clock_at: when it is due by the clock.
+        changed_at: of the first change of a source since the last refresh, of a view that is refreshed on change.
+        waits_until: when its task is tried again, if that waits.
+        now: Postgres's time.
+
+    """
+
+    schema_name: str
+    table_name: str
+    sources: tuple[str, ...]
+    every_seconds: int | None
+    clock_at: datetime | None
+    changed_at: datetime | None
+    error: str | None
+    failed_at: datetime | None
+    waits_until: datetime | None
+    now: datetime
+
+
 def insert_view(
     cursor: Transaction,
     table_id: int,
@@ -212,6 +237,18 @@ def read_due(cursor: Transaction, change_seconds: float, failure_seconds: float)
     parameters = {"change_seconds": change_seconds, "failure_seconds": failure_seconds}
     rows = cursor.execute(_SQL.due, parameters).fetchall()
     return [(parse_schema_name(schema), name, why) for schema, name, why in rows]
+
+
+def is_any_scheduled(cursor: Transaction) -> bool:
+    """Return whether the lake has a view that is refreshed by itself."""
+    return cursor.execute(_SQL.is_any_scheduled).fetchone() == (True,)
+
+
+def read_scheduled(cursor: Transaction, names: Sequence[NameKey], kind: str) -> list[ScheduledView]:
+    """Read the views of these names that are refreshed by themselves. kind: of their tasks."""
+    parameters = {"schemas": [schema for schema, _ in names], "tables": [name for _, name in names], "kind": kind}
+    rows = cursor.execute(_SQL.scheduled, parameters).fetchall()
+    return [ScheduledView(schema, name, tuple(sources), *rest) for schema, name, sources, *rest in rows]
 
 
 def skip_unchanged(cursor: Transaction, snapshots: int) -> None:

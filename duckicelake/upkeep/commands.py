@@ -6,7 +6,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -44,8 +43,11 @@ KindOption = Annotated[list[str] | None, typer.Option("--only", help="Only tasks
 def plan(lake: Lake, what: TargetArgument = None, as_json: JsonOption = False) -> None:
     """Print what tables need now, what it costs and gains, and whether the lake does it by itself.
 
-    Scans and plans of scans are so many times as fast afterwards.
+    Scans and plans of scans are so many times as fast afterwards. Tables that follow a Delta table and views that are
+    refreshed are listed until they are due, too.
     """
+    from duckicelake.upkeep.printed_rows import PLAN_HEADINGS, describe_planned
+
     query = _build_query(lake, what)
     found: list[Any] = []
     problems: list[str] = []
@@ -55,8 +57,7 @@ def plan(lake: Lake, what: TargetArgument = None, as_json: JsonOption = False) -
     if as_json:
         print_json({"jobs": found, "problems": problems})
     else:
-        headings = ("task", "table", "files", "bytes", "files saved", "scans", "plans", "by itself", "why")
-        print_rows(headings, map(_describe_planned, found), right=(2, 3, 4, 5, 6))
+        print_rows(PLAN_HEADINGS, map(describe_planned, found), right=(2, 3, 4, 5, 6))
         for problem in problems:
             sys.stderr.write(f"{problem}\n")
     if problems:
@@ -118,9 +119,15 @@ def status(
 ) -> None:
     """Print the queue: what runs, what waits for what, what is blocked or failed, and why."""
     query = _build_query(lake, what) | ({"state": state} if state else {})
-    found = _list_tasks(lake, query)
+    found: list[Any] = []
+    warnings: list[str] = []
+    for page in lake.client.pages(lake.client.own("pipeline", "upkeep"), query):
+        found += page["tasks"]
+        warnings += page["warnings"]
+    for warning in warnings:
+        sys.stderr.write(f"{warning}\n")
     if as_json:
-        print_json({"tasks": found})
+        print_json({"tasks": found, "warnings": warnings})
         return
     _print_tasks(found)
     counts = Counter(task["state"] for task in found)
@@ -135,6 +142,7 @@ def history(
 ) -> None:
     """Print what workers and Spark's pipeline did to tables, the newest first."""
     from duckicelake.maintenance.policy import JOB_KINDS
+    from duckicelake.upkeep.printed_rows import describe_job
 
     kinds = {*JOB_KINDS, "refresh", "follow-delta"}
     jobs = (job for job in lake.client.jobs(**_build_query(lake, what)) if job["kind"] in kinds)
@@ -143,7 +151,7 @@ def history(
         print_json({"jobs": found})
         return
     headings = ("began (UTC)", "took", "task", "table", "result", "who", "counts", "message")
-    print_rows(headings, map(_describe_job, found), right=(1,))
+    print_rows(headings, map(describe_job, found), right=(1,))
 
 
 def policies(
@@ -322,49 +330,11 @@ def _identify(task: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _print_tasks(tasks: Sequence[Mapping[str, Any]]) -> None:
+    from duckicelake.upkeep.printed_rows import describe_task
+
+    headings = ("task", "table", "state", "attempts", "until", "why", "message")
     if tasks:
-        print_rows(("task", "table", "state", "attempts", "until", "why", "message"), map(_describe, tasks), right=(3,))
-
-
-def _describe(task: Mapping[str, Any]) -> tuple[str, ...]:
-    from duckicelake.maintenance.task import format_counts
-
-    until = ""
-    if task["state"] == "waiting":
-        until = _format_time(task["available"])
-    message = task["message"] or format_counts(task["counts"])
-    return task["kind"], _name(task), task["state"], str(task["attempts"]), until, task["why"], message
-
-
-def _describe_planned(job: Mapping[str, Any]) -> tuple[str, ...]:
-    from duckicelake.maintenance.plan import format_size
-
-    estimate = job["estimate"]
-    read, size = f"{estimate['files-read']:,}", format_size(estimate["bytes-read"])
-    by_itself = "yes" if job["is-automatic"] else "no" if job["is-chosen"] else f"no; by --only {job['kind']}"
-    scans, plans = (f"{estimate[name]:.1f} times" for name in ("scan-speedup", "planning-speedup"))
-    return job["kind"], _name(job), read, size, f"{estimate['files-saved']:,}", scans, plans, by_itself, job["why"]
-
-
-def _describe_job(job: Mapping[str, Any]) -> tuple[str, ...]:
-    from duckicelake.maintenance.task import format_counts
-
-    began = datetime.fromisoformat(job["started"])
-    ended = datetime.fromisoformat(job["ended"]) if job["ended"] else None
-    took = f"{(ended - began).total_seconds():.1f} s" if ended else ""
-    counts = format_counts(job["counts"])
-    who = f"{job['principal']} ({job['engine']})"
-    return f"{began:%Y-%m-%d %H:%M:%S}", took, job["kind"], _name(job), job["result"], who, counts, job["message"] or ""
-
-
-def _format_time(text: str) -> str:
-    return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
-
-
-def _name(item: Mapping[str, Any]) -> str:
-    from duckicelake.rest.names import format_name
-
-    return format_name(tuple(item["namespace"]), item["table"])
+        print_rows(headings, map(describe_task, tasks), right=(3,))
 
 
 def _parse_pairs(texts: Sequence[str]) -> dict[str, str]:

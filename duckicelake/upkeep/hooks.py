@@ -8,5 +8,6 @@ FEATURE: Final = Feature(
     "upkeep",
     service="duckicelake.upkeep.service:SERVICE",
     routes="duckicelake.upkeep.routes:ROUTES",
+    doctor_check="duckicelake.upkeep.doctor:DOCTOR_CHECK",
     commands="duckicelake.upkeep.commands:app",
 )

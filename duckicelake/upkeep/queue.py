@@ -16,6 +16,12 @@ _SQL = load_queries("upkeep", "queue")
 _IDLE_SECONDS: Final = 30.0
 """Seconds within which a worker takes a task that is due; its process may have to start."""
 
+HEARTBEAT_SECONDS: Final = 30.0
+"""Between two notes of a process that it looks for tasks."""
+_ABSENT_SECONDS: Final = 180.0
+"""After which no process looks for tasks that has noted nothing since. Idle lakes are looked at each minute."""
+_WORKERS_SETTING: Final = "upkeep_workers"
+
 State = Literal["queued", "running", "waiting", "blocked", "failed", "done"]
 CHANNEL: Final = "duckicelake_upkeep"
 """On which Postgres notifies workers of new tasks, with the lake's schema."""
@@ -142,6 +148,17 @@ def take_look(cursor: Transaction, setting: str, seconds: float) -> datetime | N
 def end_look(cursor: Transaction, setting: str, until: datetime, seconds: float) -> None:
     """Note that a look has ended that was taken until a time, and that the next one is due so much later."""
     cursor.execute(_SQL.end_look, {"setting": setting, "until": until, "seconds": seconds})
+
+
+def note_worker(cursor: Transaction) -> None:
+    """Note that a process looks at the lake that does tasks, or starts processes for them."""
+    cursor.execute(_SQL.take_look, {"setting": _WORKERS_SETTING, "seconds": HEARTBEAT_SECONDS})
+
+
+def has_worker(cursor: Transaction) -> bool:
+    """Return whether a process has looked for tasks within some minutes, or does one."""
+    parameters = {"setting": _WORKERS_SETTING, "seconds": _ABSENT_SECONDS - HEARTBEAT_SECONDS}
+    return cursor.execute(_SQL.has_worker, parameters).fetchone() == (True,)
 
 
 def read_policies(cursor: Transaction) -> dict[str, str]:

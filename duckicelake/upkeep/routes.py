@@ -39,6 +39,7 @@ from duckicelake.upkeep.planner import request_part, request_tasks
 from duckicelake.upkeep.policies import EffectivePolicies
 from duckicelake.upkeep.queue import DueTask, QueuedTask, TaskFilter
 from duckicelake.upkeep.service import wake_planner
+from duckicelake.upkeep.sources import WORKER_ADVICE, explain_missing_worker
 
 _TASKS_PATH: Final = "/pipeline/v1/upkeep"
 _TABLE_TASKS_PATH: Final = "/pipeline/v1/namespaces/{namespace}/tables/{table}/upkeep"
@@ -77,9 +78,10 @@ class UpkeepTaskAnswer(SpecModel):
 
 
 class UpkeepTaskList(SpecModel):
-    """One page of the queue, by id."""
+    """One page of the queue, by id. warnings: on the first page, of kinds of tasks that no worker does."""
 
     tasks: tuple[UpkeepTaskAnswer, ...]
+    warnings: tuple[str, ...] = ()
     next_page_token: str | None = None
 
 
@@ -174,9 +176,11 @@ def list_upkeep_tasks(
     )
     with services.database.statement(only_reads=True) as cursor:
         found = queue.list_tasks(cursor, wanted, page.fetch)
+        missing = explain_missing_worker(cursor) if page.after_number is None else None
     shown = cut_page(found, page, lambda task: str(task.number))
     answers = reader.filter_readable([_answer(task) for task in shown.items], lambda task: (task.namespace, task.table))
-    return UpkeepTaskList(tasks=tuple(answers), next_page_token=shown.next_token)
+    warnings = () if missing is None else (f"{missing}: {WORKER_ADVICE}",)
+    return UpkeepTaskList(tasks=tuple(answers), warnings=warnings, next_page_token=shown.next_token)
 
 
 @router.post(_TASKS_PATH, openapi_extra=describe_body(RequestUpkeep))

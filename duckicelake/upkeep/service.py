@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from time import monotonic
@@ -16,11 +16,12 @@ from typing import IO, Final
 from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.serve.hooks import FeatureService, TaskReporter
+from duckicelake.errors import CatalogError
 from duckicelake.settings.model import Settings
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.planner import keeps_itself
 from duckicelake.upkeep.process import STOP_SECONDS, plan_if_due, run_child
-from duckicelake.upkeep.sources import SourcePlanner
+from duckicelake.upkeep.sources import WORKER_ADVICE, SourcePlanner, explain_missing_worker
 
 _LOOK_SECONDS: Final = 5.0
 _IDLE_LOOK_SECONDS: Final = 30.0
@@ -119,6 +120,7 @@ class UpkeepService(FeatureService):
     def run_tasks(self, settings: Settings, services: Services, report: TaskReporter) -> Iterator[None]:
         """Plan the lake for as long as the context lasts."""
         if settings.upkeep_workers == 0:
+            _warn_of_missing_worker(services, report)
             yield
             return
         planner = LakePlanner(settings, services, report.on_failure("upkeep", "the lake's upkeep could not be planned"))
@@ -129,6 +131,14 @@ class UpkeepService(FeatureService):
             finally:
                 _PLANNERS.discard(planner)
                 planner.stop()
+
+
+def _warn_of_missing_worker(services: Services, report: TaskReporter) -> None:
+    """Log what nothing does in the lake, as this server has no workers and no other process looks at it."""
+    with suppress(CatalogError), services.database.statement(only_reads=True) as cursor:
+        missing = explain_missing_worker(cursor)
+        if missing is not None:
+            report.log_warning(missing, advice=WORKER_ADVICE, warehouse=services.warehouse or "default")
 
 
 class LakePlanner:

@@ -15,6 +15,7 @@ from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.lake.ducklake import maintenance
 from duckicelake.maintenance.policy import QUIET_HOURS, parse_policy
 from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.postgres.queries import Transaction
 from duckicelake.settings.model import Settings
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.policies import find_policies
@@ -26,6 +27,8 @@ _LEASE_SECONDS: Final = 30.0
 """For which a look is left to the process that has taken it: that may be killed, or wait for a store."""
 _PUNCTUALITY: Final = 0.9
 """Of the seconds between two looks: a process that is a little early takes the look, and not the one after it."""
+
+WORKER_ADVICE: Final = "set DUCKICELAKE_UPKEEP_WORKERS to 1 or more, or run `duckicelake work`"
 
 _MAX_REST_SECONDS: Final = 60.0
 """For which a source isn't asked that fails again and again."""
@@ -62,6 +65,8 @@ class SourcePlanner:
         """Make one that has asked nothing yet. failed: is called with each error of a source."""
         sources = load_hooks(UpkeepSource, "upkeep_source")
         self._failed = failed
+        self._noted_at = -inf
+        """When it noted last that this process looks at the lake, by `monotonic`."""
         self._plain = [_Schedule(source, None) for source in sources if source.pause_setting is None]
         self._schedules = [
             _Schedule(source, source.pause_setting, seconds)
@@ -89,6 +94,10 @@ class SourcePlanner:
 
         A source that fails rests, and the others are asked. is_look: also ask those that are asked at each look.
         """
+        if is_look and monotonic() - self._noted_at >= queue.HEARTBEAT_SECONDS:
+            with services.database.statement() as cursor:
+                queue.note_worker(cursor)
+            self._noted_at = monotonic()
         return sum(self._plan(services, schedule) for schedule in (*(self._plain if is_look else ()), *self._schedules))
 
     def _plan(self, services: Services, schedule: _Schedule) -> int:
@@ -128,7 +137,9 @@ def _take(services: Services, schedule: _Schedule, setting: str) -> datetime | N
     now = monotonic()
     schedule.next_at = now + schedule.seconds
     if now >= schedule.known_until:
-        schedule.is_used, schedule.known_until = schedule.source.is_used(services), now + _USE_SECONDS
+        with services.database.statement(only_reads=True) as cursor:
+            schedule.is_used = schedule.source.is_used(cursor)
+        schedule.known_until = now + _USE_SECONDS
     if not schedule.is_used:
         schedule.next_at = schedule.known_until
         return None
@@ -142,6 +153,19 @@ def _enqueue(services: Services, tasks: Sequence[UpkeepTask]) -> int:
         return 0
     with services.database.transaction() as cursor:
         return queue.enqueue(cursor, due, is_repeated=True)
+
+
+def explain_missing_worker(cursor: Transaction) -> str | None:
+    """Say which kinds of tasks nothing does that the lake needs; None: a worker looks at it, or it needs none."""
+    kinds = [
+        kind
+        for source in load_hooks(UpkeepSource, "upkeep_source")
+        if source.is_used(cursor)
+        for kind in sorted(source.actions)
+    ]
+    if not kinds or queue.has_worker(cursor):
+        return None
+    return f"no worker looks at the lake, so nothing does {' and '.join(kinds)}"
 
 
 def find_asked(

@@ -82,7 +82,7 @@ PAGES: Final[Mapping[str, Shown]] = {
     "files": Shown(f"{TABLE}.parcels?page=files", "[aria-label='What a filter reads'] svg"),
     "history": Shown("w/duckicelake/history", ".changes > li"),
     "audit": Shown("w/duckicelake/audit", "[aria-label='Audit trail'] td", "[aria-label='Audit trail']"),
-    "upkeep": Shown("w/duckicelake/upkeep", ":is([aria-label=Queue], [aria-label='Due now']) :is(td, .notice)"),
+    "upkeep": Shown("w/duckicelake/upkeep", ":is([aria-label=Queue], [aria-label='Due now or next']) :is(td, .notice)"),
     "doctor": Shown("w/duckicelake/doctor", ".findings"),
     "SQL": Shown("w/duckicelake/sql", ".cm-content"),
     "api": Shown("w/duckicelake/api", "h1"),

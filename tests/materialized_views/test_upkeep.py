@@ -10,6 +10,7 @@ import pytest
 
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.jobs import list_jobs
+from duckicelake.catalog.maintenance import list_watched
 from duckicelake.catalog.namespaces import update_namespace
 from duckicelake.changelog.writer import write_all_changes
 from duckicelake.errors import InvalidRequestError, TaskStoppedError
@@ -24,7 +25,7 @@ from duckicelake.settings.model import Settings
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.planner import request_tasks
 from duckicelake.upkeep.queue import QueuedTask, TaskFilter
-from duckicelake.upkeep.sources import SourcePlanner
+from duckicelake.upkeep.sources import SourcePlanner, explain_missing_worker
 from duckicelake.upkeep.worker import Worker, WorkerLimits
 from tests.materialized_views.conftest import Views
 
@@ -280,3 +281,38 @@ def test_lineage_has_the_sources_whoever_refreshes(views: Views) -> None:
 )
 def test_summary_that_names_no_sources_is_no_trouble(said: str) -> None:
     assert parse_source_uuids({"refresh-state": said}) == []
+
+
+def read_plan(views: Views) -> list[tuple[str, bool, str, bool]]:
+    watched = list_watched(views.services, [(("main",), "mv"), (("main",), "t")])
+    assert {(table.kind, table.namespace, table.table, table.source) for table in watched} <= {
+        ("refresh", ("main",), "mv", "main.t")
+    }
+    return [(table.why, table.is_due, type(table.next_at).__name__, bool(table.behind_seconds)) for table in watched]
+
+
+def test_plan_says_which_views_are_refreshed_and_when(views: Views) -> None:
+    assert read_plan(views) == []
+    schedule(views, 3600)
+    assert read_plan(views) == [("it is refreshed every 3600 s", False, "datetime", False)]
+    age(views, "refreshed", 3700)
+    assert read_plan(views) == [("it is refreshed every 3600 s", True, "NoneType", True)]
+    schedule(views, on_change=True)
+    assert read_plan(views) == [("no source has changed", False, "NoneType", False)]
+    views.lake.run("INSERT INTO t VALUES (2)")
+    assert read_plan(views) == [("a source has changed", True, "NoneType", True)]
+    with views.services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_materialized_view SET error = 'it is gone', failed_at = now()")
+    assert read_plan(views) == [("its last refresh failed: it is gone", True, "datetime", True)]
+
+
+def test_missing_worker_is_named_once_a_view_is_refreshed_by_itself(views: Views) -> None:
+    def explain() -> str | None:
+        with views.services.database.statement() as cursor:
+            return explain_missing_worker(cursor)
+
+    assert explain() is None
+    schedule(views, on_change=True)
+    assert explain() == "no worker looks at the lake, so nothing does refresh"
+    SourcePlanner(Settings()).plan(views.services, is_look=True)
+    assert explain() is None

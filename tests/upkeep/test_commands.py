@@ -51,7 +51,7 @@ def test_plan_queue_and_history(client: Client, upkeep: Upkeep) -> None:
     assert shown.splitlines()[-1] == "1 done"
     (task,) = json.loads(upkeep("status", "--state", "done", "--json").stdout)["tasks"]
     assert (task["kind"], task["counts"]["added files"], task["estimate"]) == ("compact", 1, estimate)
-    assert json.loads(upkeep("status", "--state", "blocked", "--json").stdout) == {"tasks": []}
+    assert json.loads(upkeep("status", "--state", "blocked", "--json").stdout) == {"tasks": [], "warnings": []}
     (done,) = json.loads(upkeep("history", "ns.t", "--json").stdout)["jobs"]
     assert (done["kind"], done["result"], done["counts"]["rewritten files"]) == ("compact", "done", 12)
     assert "12 rewritten files" in upkeep("history").stdout

@@ -13,6 +13,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.upkeep_tasks import IsWanted, TaskControl, UpkeepSource
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.sources import FOLLOW_KIND, DeltaSource
+from duckicelake.delta.import_.status import LIST_SECONDS, list_watched
 from duckicelake.delta.import_.sync import SYNCER, find_source, sync_in_parts
 from duckicelake.delta.log.files import LogFiles
 from duckicelake.delta.log.segments import LogListing, find_newest_version
@@ -23,9 +24,6 @@ from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.postgres.database import Database
 from duckicelake.storage.threads import run_in_parallel
 
-_LIST_SECONDS: Final = 60.0
-"""After which a log is listed although its next version isn't there, as it may have been replaced. What failed is tried
-again then, too."""
 _TURN_SECONDS: Final = 10.0
 """After which a task ends with its transaction, as other tables have new versions too. The rest has its own turn."""
 _REST_RATIO: Final = 5.0
@@ -76,19 +74,13 @@ def find_rests(database: Database) -> StoreRests:
         return _RESTS.setdefault(database, StoreRests())
 
 
-def is_used(services: Services) -> bool:
-    """Return whether the lake has a followed table."""
-    with services.database.statement(only_reads=True) as cursor:
-        return sources.is_any_followed(cursor)
-
-
 def find_due(services: Services) -> Sequence[UpkeepTask]:
     """Find the followed tables with newer versions, and those whose last task failed some time ago.
 
     A store that doesn't answer has one task: its tables wait until it has rested.
     """
     with services.database.statement() as cursor:
-        listed = sources.take_listings(cursor, _LIST_SECONDS)
+        listed = sources.take_listings(cursor, LIST_SECONDS)
         followed = sources.read_sources(cursor, followed=True)
         open_tasks = sources.read_open_tasks(cursor)
     wanted = [source for source in followed if source.table_id in listed or source.table_id not in open_tasks]
@@ -218,6 +210,7 @@ UPKEEP_SOURCE: Final = UpkeepSource(
     {FOLLOW_KIND: f"{__name__}:run_follow"},
     find_due,
     find_asked,
-    pause_setting="delta_sync_seconds",
-    is_used=is_used,
+    pause_setting=sources.LOOK_SETTING,
+    is_used=sources.is_any_followed,
+    list_watched=list_watched,
 )

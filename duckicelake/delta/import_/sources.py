@@ -1,6 +1,6 @@
 """SQL of imported Delta tables: their positions, and which of them only Delta's writers may write."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -11,6 +11,8 @@ from duckicelake.postgres.queries import Transaction, load_queries, replace_unst
 _SQL = load_queries("delta.import_", "sources")
 FOLLOW_KIND: Final = "follow-delta"
 """Of the tasks that import new versions."""
+LOOK_SETTING: Final = "delta_sync_seconds"
+"""With the seconds between two looks for new versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,35 @@ class DeltaSource:
     def name(self) -> str:
         """The table's name in DuckLake."""
         return f"{self.schema_name}.{self.table_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedTableState:
+    """A followed table as the catalog knows it.
+
+    Attributes:
+        error: why its next version can't be imported.
+        listed: when its log was listed last.
+        state, why, message, available: of its task, unless that is done.
+        behind_seconds: since the task was made, or failed.
+        next_look: when the next version is looked for, by any process.
+        now: Postgres's time.
+
+    """
+
+    schema_name: str
+    table_name: str
+    root: str
+    version: int
+    error: str | None
+    listed: datetime | None
+    state: str | None
+    why: str | None
+    message: str | None
+    available: datetime | None
+    behind_seconds: float | None
+    next_look: datetime | None
+    now: datetime
 
 
 def record_source(cursor: Transaction, table_id: int, root: str, position: DeltaPosition, *, following: bool) -> None:
@@ -125,6 +156,17 @@ def is_any_followed(cursor: Transaction) -> bool:
 def read_open_tasks(cursor: Transaction) -> set[int]:
     """Read which tables have a task that isn't done: it waits, runs, or couldn't be done."""
     return {row[0] for row in cursor.execute(_SQL.open_tasks, {"kind": FOLLOW_KIND}).fetchall()}
+
+
+def read_followed(cursor: Transaction, names: Sequence[tuple[str, str]]) -> list[FollowedTableState]:
+    """Read how the followed tables of these names of schema and table stand."""
+    parameters = {
+        "schemas": [schema for schema, _ in names],
+        "tables": [table for _, table in names],
+        "kind": FOLLOW_KIND,
+        "setting": LOOK_SETTING,
+    }
+    return [FollowedTableState(*row) for row in cursor.execute(_SQL.followed, parameters).fetchall()]
 
 
 def take_listings(cursor: Transaction, seconds: float) -> set[int]:

@@ -83,6 +83,31 @@ WHERE (failed_at IS NULL OR failed_at < clock_timestamp() - make_interval(secs =
              AND snapshot_time <= clock_timestamp() - make_interval(secs => %(change_seconds)s))))
 ORDER BY own_schema, table_name;
 
+-- is_any_scheduled: whether a live view is refreshed by itself
+SELECT EXISTS (
+    SELECT FROM duckicelake_materialized_view v
+    JOIN ducklake_table t ON t.table_id = v.table_id AND t.end_snapshot IS NULL
+    WHERE v.every_seconds IS NOT NULL OR v.on_change);
+
+-- scheduled: live views of some names that are refreshed by themselves: what they read, when they are due by the clock, the
+-- first change of a source, the last failure, and until when their tasks wait. Changes are those that make a view due
+SELECT n.schema_name, t.table_name,
+       (SELECT coalesce(json_agg((s ->> 'schema_name') || '.' || (s ->> 'name')), '[]') FROM json_array_elements(v.sources) s),
+       v.every_seconds, v.refreshed + make_interval(secs => v.every_seconds),
+       CASE WHEN v.on_change THEN (
+           SELECT min(a.snapshot_time) FROM ducklake_snapshot a JOIN ducklake_snapshot_changes c USING (snapshot_id)
+           WHERE a.snapshot_id > v.snapshot_id AND c.changes_made ~ (
+               '(inserted_into_table|deleted_from_table|altered_table|dropped_table|inlined_insert|inlined_delete'
+               '|altered_view|dropped_view):('
+               || (SELECT string_agg(s ->> 'object_id', '|') FROM json_array_elements(v.sources) s) || ')(,|$)')) END,
+       v.error, v.failed_at, q.available, clock_timestamp()
+FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (schema_name, table_name)
+JOIN duckicelake_schemas() n ON n.schema_name = w.schema_name AND n.end_snapshot IS NULL
+JOIN ducklake_table t ON t.schema_id = n.schema_id AND t.table_name = w.table_name AND t.end_snapshot IS NULL
+JOIN duckicelake_materialized_view v ON v.table_id = t.table_id AND (v.every_seconds IS NOT NULL OR v.on_change)
+LEFT JOIN duckicelake_upkeep_task q ON q.table_id = t.table_id AND q.kind = %(kind)s AND q.state = 'waiting'
+ORDER BY n.schema_name, t.table_name;
+
 -- skip_unchanged: views far behind that nothing since concerns are as fresh as the newest snapshot, so that what is looked
 -- through for changes stays short
 UPDATE duckicelake_materialized_view v

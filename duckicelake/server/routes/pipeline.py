@@ -1,5 +1,6 @@
 """Routes of the pipeline: jobs, runs, statistics, orphans."""
 
+from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -11,8 +12,10 @@ from duckicelake.catalog.commit import rules
 from duckicelake.catalog.commit.rules import RunResult
 from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
 from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
+from duckicelake.catalog.upkeep_tasks import WatchedTable
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.maintenance.plan import parse_state, plan_jobs
+from duckicelake.maintenance.task import TaskEstimate, UpkeepTask
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRoute
 from duckicelake.server.routes.dependencies import (
@@ -142,7 +145,9 @@ class PlannedJobAnswer(SpecModel):
 
     is_automatic: whether the lake does it by itself, by its policy `maintenance.automatic`. is_chosen: whether a
     request for all that is due has it done; expiry and the removal of orphans need a policy that was set, or their
-    name.
+    name, follow-delta and refresh their name. is_due: False of follow-delta and refresh alone, until something is to be
+    done. source: what these two read. next: when such a job is due, tried again or looked for; none: now if it is due,
+    else after a change. behind_seconds: for how long it has been due.
     """
 
     namespace: tuple[str, ...]
@@ -152,10 +157,14 @@ class PlannedJobAnswer(SpecModel):
     estimate: EstimateAnswer
     is_automatic: bool
     is_chosen: bool
+    is_due: bool = True
+    source: str | None = None
+    next: datetime | None = None
+    behind_seconds: float | None = None
 
 
 class PlanAnswer(SpecModel):
-    """What maintenance would do now to one page of tables.
+    """What maintenance would do now to one page of tables, and which of them are followed or refreshed.
 
     problems: why some tables get no jobs. tables: how many were examined.
     """
@@ -173,22 +182,44 @@ def plan_maintenance(
     namespace: NamespaceQuery,
     table: Annotated[str | None, Query(description="this one of the namespace")] = None,
 ) -> PlanAnswer:
-    """Plan what `duckicelake pipeline maintain` would do now to tables that the caller may read, and why."""
+    """Plan what upkeep would do now to tables that the caller may read, and why; say which features look at them."""
     found = maintenance.table_statistics(services, page, namespace, table)
     plan = plan_jobs([parse_state(state.to_json()) for state in found.items], maintenance.read_now_ms(services))
-    jobs = tuple(
-        PlannedJobAnswer(
-            namespace=job.namespace,
-            table=job.table,
-            kind=job.kind,
-            why=job.why,
-            estimate=EstimateAnswer.model_validate(job.estimate.to_json()),
-            is_automatic=job.kind in job.policy.automatic,
-            is_chosen=job.is_chosen,
-        )
-        for job in plan.jobs
-    )
+    watched = maintenance.list_watched(services, [(state.namespace, state.table) for state in found.items])
+    jobs = (*map(_answer_job, plan.jobs), *map(_answer_watched, watched))
     return PlanAnswer(jobs=jobs, problems=plan.problems, tables=len(found.items), next_page_token=found.next_token)
+
+
+def _answer_job(job: UpkeepTask) -> PlannedJobAnswer:
+    return PlannedJobAnswer(
+        namespace=job.namespace,
+        table=job.table,
+        kind=job.kind,
+        why=job.why,
+        estimate=_answer_estimate(job.estimate),
+        is_automatic=job.kind in job.policy.automatic,
+        is_chosen=job.is_chosen,
+    )
+
+
+def _answer_watched(table: WatchedTable) -> PlannedJobAnswer:
+    return PlannedJobAnswer(
+        namespace=table.namespace,
+        table=table.table,
+        kind=table.kind,
+        why=table.why,
+        estimate=_answer_estimate(TaskEstimate()),
+        is_automatic=True,
+        is_chosen=False,
+        is_due=table.is_due,
+        source=table.source,
+        next=table.next_at,
+        behind_seconds=table.behind_seconds,
+    )
+
+
+def _answer_estimate(estimate: TaskEstimate) -> EstimateAnswer:
+    return EstimateAnswer.model_validate(estimate.to_json())
 
 
 @maintenance_router.post("/namespaces/{namespace}/tables/{table}/orphans", openapi_extra=describe_body(FindOrphans))

@@ -31,6 +31,11 @@ RETURNING next_look;
 UPDATE duckicelake_upkeep_look SET next_look = clock_timestamp() + %(seconds)s * interval '1 second'
 WHERE setting = %(setting)s AND next_look = %(until)s;
 
+-- has_worker: whether a process has noted not long ago that it looks for tasks, or does one
+SELECT EXISTS (SELECT FROM duckicelake_upkeep_look
+               WHERE setting = %(setting)s AND next_look > clock_timestamp() - %(seconds)s * interval '1 second')
+    OR EXISTS (SELECT FROM duckicelake_upkeep_task WHERE state = 'running' AND lease_until >= clock_timestamp());
+
 -- policies: of the whole lake
 SELECT policies FROM duckicelake_upkeep;
 

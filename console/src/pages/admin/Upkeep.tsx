@@ -5,7 +5,7 @@ import { type PlannedJob, planQuery, type UpkeepTask, upkeepQuery } from "../../
 import { useAllPages } from "../../api/pages.ts";
 import { Card, Head } from "../../parts/Card.tsx";
 import { Details, StateTag } from "../../parts/Details.tsx";
-import { formatBytes, formatCount, formatKind, plural } from "../../parts/format.ts";
+import { formatBytes, formatCount, formatDuration, formatKind, plural } from "../../parts/format.ts";
 import { TableLink } from "../../parts/links.tsx";
 import { type Column, LongTable } from "../../parts/LongTable.tsx";
 import { Empty, Loaded } from "../../parts/Notice.tsx";
@@ -48,6 +48,17 @@ function formatDecision(job: PlannedJob): string {
   return job["is-automatic"] ? "yes" : job["is-chosen"] ? "on request" : "when it is named";
 }
 
+/** When a job is due: now, at a time, or (nothing) after a change. */
+function DueTime({ job }: { job: PlannedJob }) {
+  const { next } = job;
+  if (next && Date.parse(next) > Date.now()) return <Time at={next} />;
+  return job["is-due"] || next ? <>now</> : null;
+}
+
+/** For how long a job has been due, where that is known. */
+const formatBehind = (job: PlannedJob): string =>
+  job["behind-seconds"] == null ? "" : formatDuration(job["behind-seconds"]);
+
 /** How many times as fast something is afterwards, if it is. */
 const formatSpeedup = (times: number): string => (times >= 1.05 ? `${times.toFixed(1)}×` : "");
 
@@ -59,6 +70,7 @@ function Plan() {
   const [asked, setAsked] = useState<PlannedJob | null>(null);
   const pages = query.data?.pages ?? [];
   const jobs = pages.flatMap((page) => page.jobs);
+  const due = jobs.filter((job) => job["is-due"]).length;
   const examined = plural(
     pages.reduce((sum, page) => sum + page.tables, 0),
     "table",
@@ -69,9 +81,22 @@ function Plan() {
       show: ({ namespace, table }) => <TableLink warehouse={warehouse} table={{ namespace, name: table }} />,
     },
     { name: "Job", show: ({ kind }) => formatKind(kind) },
-    { name: "Why", show: ({ why }) => <div className="wide-text">{why}</div> },
-    { name: "Reads", kind: "number", show: ({ estimate }) => formatBytes(estimate["bytes-read"]) },
-    { name: "Files saved", kind: "number", show: ({ estimate }) => formatCount(estimate["files-saved"]) },
+    { name: "Due", show: (job) => <DueTime job={job} /> },
+    { name: "Due for", kind: "number", show: formatBehind },
+    {
+      name: "Why",
+      show: ({ why, source }) => <div className="wide-text">{source ? `${why} (${source})` : why}</div>,
+    },
+    {
+      name: "Reads",
+      kind: "number",
+      show: ({ estimate, source }) => (source ? "" : formatBytes(estimate["bytes-read"])),
+    },
+    {
+      name: "Files saved",
+      kind: "number",
+      show: ({ estimate, source }) => (source ? "" : formatCount(estimate["files-saved"])),
+    },
     { name: "Faster scans", kind: "number", show: ({ estimate }) => formatSpeedup(estimate["scan-speedup"]) },
     { name: "Faster plans", kind: "number", show: ({ estimate }) => formatSpeedup(estimate["planning-speedup"]) },
     {
@@ -90,10 +115,10 @@ function Plan() {
   ];
   return (
     <Card
-      title="Due now"
+      title="Due now or next"
       aside={
         <span className="quiet small" role="status">
-          {isWhole ? `${plural(jobs.length, "job")}; ${examined} examined` : `${examined} examined so far…`}
+          {isWhole ? `${plural(due, "job")} due; ${examined} examined` : `${examined} examined so far…`}
         </span>
       }
     >
@@ -109,7 +134,7 @@ function Plan() {
               ))}
             {jobs.length > 0 ? (
               <LongTable
-                name="Due now"
+                name="Due now or next"
                 rows={jobs}
                 columns={columns}
                 keyOf={({ namespace, table, kind }) => JSON.stringify([namespace, table, kind])}
@@ -157,18 +182,29 @@ function Queue() {
       <Loaded query={query} lines={3}>
         {({ pages }) => {
           const tasks = pages.flatMap((page) => page.tasks);
-          if (tasks.length === 0)
-            return (
-              <Empty title="The queue is empty">Tasks that the lake&rsquo;s own workers do are listed here.</Empty>
-            );
           return (
-            <LongTable
-              name="Queue"
-              rows={tasks}
-              columns={columns}
-              keyOf={({ id }) => String(id)}
-              reachEnd={() => (query.hasNextPage && !query.isFetchingNextPage ? void query.fetchNextPage() : undefined)}
-            />
+            <>
+              {pages
+                .flatMap((page) => page.warnings)
+                .map((warning) => (
+                  <p key={warning} className="banner bad breaks">
+                    {warning}
+                  </p>
+                ))}
+              {tasks.length === 0 ? (
+                <Empty title="The queue is empty">Tasks that the lake&rsquo;s own workers do are listed here.</Empty>
+              ) : (
+                <LongTable
+                  name="Queue"
+                  rows={tasks}
+                  columns={columns}
+                  keyOf={({ id }) => String(id)}
+                  reachEnd={() =>
+                    query.hasNextPage && !query.isFetchingNextPage ? void query.fetchNextPage() : undefined
+                  }
+                />
+              )}
+            </>
           );
         }}
       </Loaded>

@@ -53,6 +53,17 @@ SELECT EXISTS (
 -- open_tasks: tables whose last task isn't done
 SELECT table_id FROM duckicelake_upkeep_task WHERE kind = %(kind)s AND state <> 'done';
 
+-- followed: followed tables of some names, their tasks that aren't done, and when new versions are looked for next
+SELECT n.schema_name, t.table_name, s.root, s.version, s.error, s.listed, q.state, q.why, q.message, q.available,
+       extract(epoch FROM clock_timestamp() - coalesce(s.failed_at, q.created))::float8,
+       (SELECT next_look FROM duckicelake_upkeep_look WHERE setting = %(setting)s), clock_timestamp()
+FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (schema_name, table_name)
+JOIN duckicelake_schemas() n ON n.schema_name = w.schema_name AND n.end_snapshot IS NULL
+JOIN ducklake_table t ON t.schema_id = n.schema_id AND t.table_name = w.table_name AND t.end_snapshot IS NULL
+JOIN duckicelake_delta_source s ON s.table_id = t.table_id AND s.following
+LEFT JOIN duckicelake_upkeep_task q ON q.table_id = s.table_id AND q.kind = %(kind)s AND q.state <> 'done'
+ORDER BY n.schema_name, t.table_name;
+
 -- take_listings: tables whose logs are to be listed, unless another process is at it. A next version that isn't there says
 -- nothing of a log that was cleaned up or replaced. A time to come is one of before the clock was set back
 UPDATE duckicelake_delta_source SET listed = clock_timestamp()
