@@ -12,7 +12,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.file_import.column_types import quote_name, quote_text, to_duckdb_type
-from duckicelake.file_import.fits import Fit, build_pointer
+from duckicelake.file_import.fits import Fit, get_member, repeats_key
 from duckicelake.file_import.source_rows import FILE_COLUMN, FileGroup
 
 if TYPE_CHECKING:
@@ -195,8 +195,11 @@ def _list_flaws(group: FileGroup, fields: Sequence[NestedField], rule: KeyRule) 
             continue
         if fit.bad:
             shown = f"left(CAST({_get_raw(group, column)} AS VARCHAR), {_SHOWN_LETTERS})"
-            reason = quote_text(f"{column.name} is no {column.field_type}: ")
-            yield _Flaw(fit.bad, f"{reason} || coalesce({shown}, '')")
+            reason = f"{quote_text(f'{column.name} is no {column.field_type}: ')} || coalesce({shown}, '')"
+            if repeated := _find_repeated_keys(group, column):
+                several = quote_text(f"more than one key is {column.name}, regardless of case")
+                reason = f"CASE WHEN {repeated} THEN {several} ELSE {reason} END"
+            yield _Flaw(fit.bad, reason)
         if column.required or column.name in rule.keys:
             lacks = f"({fit.value} IS NULL{f' AND NOT {fit.bad}' if fit.bad else ''})"
             if group.unread:
@@ -211,24 +214,19 @@ def _list_flaws(group: FileGroup, fields: Sequence[NestedField], rule: KeyRule) 
 
 
 def _get_raw(group: FileGroup, column: NestedField) -> str:
-    name = _find_name(group, column.name)
-    assert name is not None
-    if group.kind != "json":
-        return quote_name(name)
-    return f"json_extract(record, {quote_text(build_pointer(name))})"
+    keys = group.find_keys(column.name)
+    return get_member("record", keys) if group.kind == "json" else quote_name(keys[0])
 
 
-def _find_name(group: FileGroup, name: str) -> str | None:
-    """Find what the files of a group call a column; JSON records may have any."""
-    if group.kind == "json":
-        return name
-    return next((one for one in group.names if one.lower() == name.lower()), None)
+def _find_repeated_keys(group: FileGroup, column: NestedField) -> str:
+    return repeats_key("record", group.find_keys(column.name)) if group.kind == "json" else ""
 
 
 def _fit_columns(group: FileGroup, fields: Sequence[NestedField]) -> Iterator[tuple[NestedField, Fit | None]]:
     for column in fields:
-        name = _find_name(group, column.name)
-        fit = None if name is None else group.fit(name, column.field_type)
+        keys = group.find_keys(column.name)
+        # JSON records may have any key
+        fit = group.fit(column.name, column.field_type) if keys or group.kind == "json" else None
         if fit is not None and group.unread and not group.is_clean:
             guarded = f"CASE WHEN NOT {group.unread} THEN {fit.value} END"
             bad = f"CASE WHEN NOT {group.unread} THEN {fit.bad} ELSE false END" if fit.bad else ""

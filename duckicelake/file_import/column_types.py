@@ -156,6 +156,32 @@ def widen_type(here: IcebergType, come: IcebergType) -> IcebergType | None:
     return None
 
 
+def join_types(here: IcebergType, come: IcebergType) -> IcebergType:
+    """Return a type for the values of both: a number as wide as needed, structs with the fields of both, else text."""
+    if isinstance(here, StructType) and isinstance(come, StructType):
+        fields = {field.name.lower(): field for field in here.fields}
+        for field in come.fields:
+            before = fields.setdefault(field.name.lower(), field)
+            fields[field.name.lower()] = replace_type(before, join_types(before.field_type, field.field_type))
+        return StructType(*fields.values())
+    if isinstance(here, ListType) and isinstance(come, ListType):
+        return ListType(here.element_id, join_types(here.element_type, come.element_type), element_required=False)
+    if isinstance(here, MapType) and isinstance(come, MapType):
+        key, value = join_types(here.key_type, come.key_type), join_types(here.value_type, come.value_type)
+        return MapType(here.key_id, key, here.value_id, value, value_required=False)
+    types = {str(here), str(come)}
+    if len(types) == 1:
+        return here
+    if types <= {"int", "long", "float", "double"}:
+        return DoubleType() if types & {"float", "double"} else LongType()
+    return StringType()
+
+
+def replace_type(field: NestedField, type_: IcebergType) -> NestedField:
+    """Return a field of another type."""
+    return NestedField(field.field_id, field.name, type_, required=field.required)
+
+
 def check_nesting(name: str, here: IcebergType, come: IcebergType) -> None:
     """Raise BadColumnError if only one of a table's column and the files' has parts. Text may be JSON."""
     if here.is_primitive != come.is_primitive and not isinstance(come, StringType):
@@ -168,12 +194,10 @@ def holds_type(column: IcebergType, wanted: IcebergType) -> bool:
     Fields of structs that only the column has don't count. A part that may be NULL isn't one that is NOT NULL.
     """
     if isinstance(column, StructType) and isinstance(wanted, StructType):
-        fields = {field.name: field for field in column.fields}
+        fields = {field.name.lower(): field for field in column.fields}
         return all(
-            field.name in fields
-            and _holds_part(
-                fields[field.name].field_type, field.field_type, fields[field.name].required, field.required
-            )
+            (here := fields.get(field.name.lower())) is not None
+            and _holds_part(here.field_type, field.field_type, here.required, field.required)
             for field in wanted.fields
         )
     if isinstance(column, ListType) and isinstance(wanted, ListType):

@@ -322,7 +322,10 @@ def _print_plan(plan: LoadPlan) -> None:
     def describe(name: str) -> str:
         if plan.creates or name in plan.new:
             return "new"
-        return "widened" if name in plan.widened else ""
+        inside = [path for path in plan.new if path.startswith(f"{name}.")]
+        if inside:
+            return f"new: {', '.join(inside)}"
+        return "widened" if any(path == name or path.startswith(f"{name}.") for path in plan.widened) else ""
 
     print_rows(("column", "type", ""), [(name, type_, describe(name)) for name, type_ in plan.columns.items()])
     made = " (would be created)" if plan.creates else ""

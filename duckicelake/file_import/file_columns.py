@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -24,7 +24,8 @@ from pyiceberg.types import (
 
 from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text
 from duckicelake.file_import.fits import TEXT_TESTS, build_pointer
-from duckicelake.file_import.source_rows import FILE_COLUMN, JSON_SCALARS, FileGroup, check_distinct
+from duckicelake.file_import.source_rows import FILE_COLUMN, JSON_SCALARS, FileGroup
+from duckicelake.file_import.table_columns import join_columns
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -108,14 +109,14 @@ def _find_json_columns(duck: DuckDBPyConnection, group: FileGroup) -> tuple[File
         with suppress(duckdb.InvalidInputException):
             uniform = _find_uniform(duck, quick)
             found, rows = uniform or (_find_structure(duck, quick.read()), rows)
-        quick = None if found is None else _read_members(quick, found, rows)
+        quick = None if found is None else _read_members(replace(quick, forms=found), found, rows)
     if found is None:
         is_read = f"record IS NOT NULL AND NOT {group.unread}"
         records = f"(SELECT CAST(record AS JSON) AS record FROM {group.read()} WHERE {is_read})"
         found = _find_structure(duck, records) or {}
-    check_distinct(found, group.files[0].found.name)
     ids = count(1)
-    return replace(group, quick=quick), {name: _parse_structure(form, ids) for name, form in found.items()}
+    columns = join_columns({name: _parse_structure(form, ids)} for name, form in found.items())
+    return replace(group, quick=quick, forms=found), columns
 
 
 def _find_structure(duck: DuckDBPyConnection, rows: str) -> dict[str, Any] | None:
@@ -138,7 +139,7 @@ def _find_uniform(duck: DuckDBPyConnection, quick: FileGroup) -> tuple[dict[str,
     None for others, and where a number is no long. It takes a third of the time for their structures.
     """
     sample = _find_structure(duck, f"(FROM {quick.read()} LIMIT {_SAMPLE_ROWS})")
-    if not sample or any(form not in JSON_SCALARS for form in sample.values()):
+    if not sample or not _are_distinct(sample) or any(form not in JSON_SCALARS for form in sample.values()):
         return None
     paths = ", ".join(map(quote_text, ["$", *map(build_pointer, sample)]))
     numbers = {name: "UBIGINT" for name, form in sample.items() if form in _JSON_INTEGERS}
@@ -159,6 +160,10 @@ def _find_uniform(duck: DuckDBPyConnection, quick: FileGroup) -> tuple[dict[str,
     return None if None in types else (dict(zip(sample, map(str, types), strict=True)), dict(rows))
 
 
+def _are_distinct(names: Collection[str]) -> bool:
+    return len({name.lower() for name in names}) == len(names)
+
+
 def _is_flat(found: tuple[str, Sequence[str | None], int, int, int | None]) -> bool:
     """Return whether records of one kind are objects without other fields, and with no number above the longs."""
     _, (kind, *kinds), keys, _, greatest = found
@@ -175,7 +180,14 @@ def _join_kinds(kinds: Iterable[str | None]) -> str | None:
 
 
 def _read_members(quick: FileGroup, found: Mapping[str, Any], rows: Mapping[str, int]) -> FileGroup:
-    """Let a scan parse all fields of a record at once, those of one type as text."""
+    """Let a scan parse all fields of a record at once, those of one type as text.
+
+    Fields that differ by case alone aren't among them: DuckDB has no struct of both.
+    """
+    names = Counter(name.lower() for name in found)
+    found = {name: form for name, form in found.items() if names[name.lower()] == 1}
+    if not found:
+        return quick
     spec = {name: "VARCHAR" if form in JSON_SCALARS else "JSON" for name, form in found.items()}
     fields = f"json_transform(record, {quote_text(orjson.dumps(spec).decode())}) AS fields"
     return replace(quick, scan=f"(SELECT record, {FILE_COLUMN}, {fields} FROM {quick.scan})", members=found, rows=rows)
@@ -184,10 +196,8 @@ def _read_members(quick: FileGroup, found: Mapping[str, Any], rows: Mapping[str,
 def _parse_structure(form: Any, ids: Iterator[int]) -> IcebergType:
     simple: dict[str, IcebergType] = {"long": LongType(), "double": DoubleType(), "boolean": BooleanType()}
     if isinstance(form, dict) and form:
-        fields = [
-            NestedField(next(ids), name, _parse_structure(inner, ids), required=False) for name, inner in form.items()
-        ]
-        return StructType(*fields)
+        members = join_columns({name: _parse_structure(inner, ids)} for name, inner in form.items())
+        return StructType(*(NestedField(next(ids), name, type_, required=False) for name, type_ in members.items()))
     if isinstance(form, list) and form:
         return ListType(next(ids), _parse_structure(form[0], ids), element_required=False)
     return simple.get(_JSON_TYPES.get(str(form), ""), StringType())

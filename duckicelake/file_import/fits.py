@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from pyiceberg.types import (
     BinaryType,
@@ -86,32 +86,127 @@ def _cast_text(text: str, type_: IcebergType) -> str:
     return cast
 
 
-def fit_json(value: str, type_: IcebergType) -> Fit:
-    """Convert a JSON value."""
-    is_there = f"{value} IS NOT NULL AND json_type({value}) <> 'NULL'"
+def fit_json(value: str, type_: IcebergType, form: Any = None, depth: int = 0) -> Fit:
+    """Convert a JSON value. A value that the type can't keep is bad.
+
+    form: DuckDB's structure of all such values, if it is known; it names the keys of objects. depth: of lambdas.
+    """
     if isinstance(type_, StructType):
-        fits = {one.name: fit_json(_get_member(value, one.name), one.field_type) for one in type_.fields}
-        built = ", ".join(f"{quote_name(name)} := {fit.value}" for name, fit in fits.items())
-        inner = " OR ".join(fit.bad for fit in fits.values() if fit.bad) or "false"
-        is_object = f"json_type({value}) = 'OBJECT'"
-        return Fit(
-            f"CASE WHEN {is_object} THEN struct_pack({built}) END",
-            f"coalesce({is_there} AND (NOT {is_object} OR {inner}), false)",
-        )
+        return _fit_object(value, type_, form, depth)
     if isinstance(type_, ListType):
-        element = f"e{value.count('lambda')}"
-        fit = fit_json(element, type_.element_type)
+        inner = form[0] if isinstance(form, list) and form else None
+        element = f"e{depth}"
+        fit = fit_json(element, type_.element_type, inner, depth + 1)
         is_array = f"json_type({value}) = 'ARRAY'"
         items = f"CAST({value} AS JSON[])"
-        inner = f"list_bool_or(list_transform({items}, lambda {element}: {fit.bad}))" if fit.bad else "false"
+        is_bad = f"list_bool_or(list_transform({items}, lambda {element}: {fit.bad}))" if fit.bad else "false"
         return Fit(
             f"CASE WHEN {is_array} THEN list_transform({items}, lambda {element}: {fit.value}) END",
-            f"coalesce({is_there} AND (NOT {is_array} OR {inner}), false)",
+            _find_bad(value, f"NOT {is_array} OR {is_bad}"),
         )
     if isinstance(type_, MapType):
-        cast = f"TRY(json_transform_strict({value}, {quote_text(chr(34) + to_duckdb_type(type_) + chr(34))}))"
-        return Fit(cast, f"coalesce({is_there} AND {cast} IS NULL, false)")
+        return _fit_map(value, type_, depth)
     return fit_text(f"({value} ->> '$')", type_)
+
+
+def _find_bad(value: str, condition: str) -> str:
+    """Build the test of a JSON value that isn't null."""
+    return f"coalesce({value} IS NOT NULL AND json_type({value}) <> 'NULL' AND ({condition}), false)"
+
+
+def _fit_object(value: str, type_: StructType, form: Any, depth: int) -> Fit:
+    is_object = f"json_type({value}) = 'OBJECT'"
+    if isinstance(form, dict):
+        fits = {field.name: fit_member(value, form, field.name, field.field_type, depth) for field in type_.fields}
+        return Fit(
+            f"CASE WHEN {is_object} THEN {_pack(fits)} END",
+            _find_bad(value, f"NOT {is_object} OR {_combine_bad(fits)}"),
+        )
+    # the lambda binds the value, which stands in many places
+    bound = f"e{depth}"
+    fits = {
+        field.name: fit_json(_find_member(bound, type_, field.name), field.field_type, None, depth + 1)
+        for field in type_.fields
+    }
+    is_bad = f"{_find_odd_keys(bound, type_)} OR {_combine_bad(fits)}"
+    return Fit(
+        f"CASE WHEN {is_object} THEN list_transform([{value}], lambda {bound}: {_pack(fits)})[1] END",
+        _find_bad(value, f"NOT {is_object} OR list_transform([{value}], lambda {bound}: {is_bad})[1]"),
+    )
+
+
+def _pack(fits: Mapping[str, Fit]) -> str:
+    return f"struct_pack({', '.join(f'{quote_name(name)} := {fit.value}' for name, fit in fits.items())})"
+
+
+def _combine_bad(fits: Mapping[str, Fit]) -> str:
+    return " OR ".join(fit.bad for fit in fits.values() if fit.bad) or "false"
+
+
+def fit_member(value: str, form: Mapping[str, Any], name: str, type_: IcebergType, depth: int = 0) -> Fit:
+    """Convert the member of a JSON object whose key is a name, regardless of case. More than one such key is bad."""
+    keys = find_keys(form, name)
+    if not keys:
+        return Fit(f"CAST(NULL AS {to_duckdb_type(type_)})")
+    fit = fit_json(get_member(value, keys), type_, form[keys[0]] if len(keys) == 1 else None, depth)
+    repeated = repeats_key(value, keys)
+    return Fit(fit.value, " OR ".join(f"({one})" for one in (repeated, fit.bad) if one))
+
+
+def find_keys(form: Iterable[str], name: str) -> list[str]:
+    """Find the spellings of a name among the keys of objects."""
+    return [key for key in form if key.lower() == name.lower()]
+
+
+def get_member(value: str, keys: Sequence[str]) -> str:
+    """Build SQL of the member of a JSON object that has one of the keys."""
+    members = [f"json_extract({value}, {quote_text(build_pointer(key))})" for key in keys]
+    return members[0] if len(members) == 1 else f"coalesce({', '.join(members)})"
+
+
+def repeats_key(value: str, keys: Sequence[str]) -> str:
+    """Build the test of whether a JSON object has more than one of the keys; empty if it can't."""
+    if len(keys) < 2:
+        return ""
+    return f"len(list_intersect(json_keys({value}), {_list_texts(keys)})) > 1"
+
+
+def _find_member(value: str, type_: StructType, name: str) -> str:
+    """Build SQL of the member of an object whose keys aren't known: by its own key, else regardless of case."""
+    exact = f"json_extract({value}, {quote_text(build_pointer(name))})"
+    key = f"list_filter(json_keys({value}), lambda k: lower(k) = {quote_text(name.lower())})[1]"
+    return f"CASE WHEN {_has_known_keys(value, type_)} THEN {exact} ELSE json_extract({value}, {_point_at(key)}) END"
+
+
+def _find_odd_keys(value: str, type_: StructType) -> str:
+    """Build the test of keys that differ by case alone, or that have a value and no field."""
+    keys = f"json_keys({value})"
+    names = _list_texts([field.name.lower() for field in type_.fields])
+    folded = f"list_distinct(list_transform({keys}, lambda k: lower(k)))"
+    extra = f"NOT list_contains({names}, lower(k)) AND json_type(json_extract({value}, {_point_at('k')})) <> 'NULL'"
+    return (
+        f"(NOT {_has_known_keys(value, type_)} AND (len({folded}) < len(list_distinct({keys})) "
+        f"OR coalesce(list_bool_or(list_transform({keys}, lambda k: {extra})), false)))"
+    )
+
+
+def _has_known_keys(value: str, type_: StructType) -> str:
+    return f"list_has_all({_list_texts([field.name for field in type_.fields])}, json_keys({value}))"
+
+
+def _fit_map(value: str, type_: MapType, depth: int) -> Fit:
+    """Convert an object into a map. A key twice is bad."""
+    key, bound = f"k{depth}", f"m{depth}"
+    fitted_key = fit_text(key, type_.key_type)
+    member = fit_json(f"json_extract({bound}, {_point_at(key)})", type_.value_type, None, depth + 1)
+    is_object = f"json_type({value}) = 'OBJECT'"
+    pair = f"{{'key': {fitted_key.value}, 'value': {member.value}}}"
+    built = f"list_transform([{value}], lambda {bound}: list_transform(json_keys({bound}), lambda {key}: {pair}))[1]"
+    made = f"TRY(CASE WHEN {is_object} THEN map_from_entries({built}) END)"
+    is_bad = " OR ".join(one for one in (fitted_key.bad, member.bad) if one)
+    checks = f"list_transform([{value}], lambda {bound}: list_transform(json_keys({bound}), lambda {key}: {is_bad}))[1]"
+    inner = f" OR list_bool_or({checks})" if is_bad else ""
+    return Fit(made, _find_bad(value, f"{made} IS NULL{inner}"))
 
 
 def build_pointer(name: str) -> str:
@@ -119,8 +214,13 @@ def build_pointer(name: str) -> str:
     return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
-def _get_member(value: str, name: str) -> str:
-    return f"json_extract({value}, {quote_text(build_pointer(name))})"
+def _point_at(key: str) -> str:
+    """Build SQL of the JSON pointer of a key."""
+    return f"('/' || replace(replace({key}, '~', '~0'), '/', '~1'))"
+
+
+def _list_texts(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(quote_text, texts))}]"
 
 
 def fit_native(value: str, come: str, type_: IcebergType, to_iceberg: Callable[[], IcebergType]) -> Fit:

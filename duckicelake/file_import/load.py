@@ -40,7 +40,7 @@ from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadProgres
 from duckicelake.file_import.merge import MergeColumns, StagedRows, find_merge_columns, stage_merge
 from duckicelake.file_import.source_files import InputFile, check_unchanged, fetch_files, find_files
 from duckicelake.file_import.source_rows import FileGroup, read_groups
-from duckicelake.file_import.table_columns import LoadColumns, choose_columns, join_columns, parse_layout
+from duckicelake.file_import.table_columns import LoadColumns, choose_columns, format_path, join_columns, parse_layout
 from duckicelake.pipeline.destination import Target, WriteMode
 from duckicelake.pipeline.epoch import SOURCE_KEY, Epoch, build_quarantine_epoch, count_rows, is_finished
 from duckicelake.pipeline.job import PipelineJob, run_job
@@ -217,8 +217,8 @@ class _Load:
             table=str(target),
             creates=is_new,
             columns={one.name: str(one.field_type) for one in columns.fields},
-            new={} if is_new else {name: str(type_) for name, type_ in columns.new.items()},
-            widened={name: str(type_) for name, type_ in columns.widened.items()},
+            new={} if is_new else {format_path(path): str(type_) for path, type_ in columns.new.items()},
+            widened={format_path(path): str(type_) for path, type_ in columns.widened.items()},
             files=len(found),
             bytes=sum(one.size for one in found),
             rows=check.rows,
@@ -355,10 +355,10 @@ class _Load:
         transaction = table.transaction()
         if columns.new or columns.widened:
             with translate_errors(), transaction.update_schema() as update:
-                for name, type_ in columns.new.items():
-                    update.add_column((name,), type_)
-                for name, type_ in columns.widened.items():
-                    update.update_column((name,), type_)
+                for path, type_ in columns.new.items():
+                    update.add_column(path, type_)
+                for path, type_ in columns.widened.items():
+                    update.update_column(path, type_)
         return transaction
 
     def _quarantine(self, bad_rows: BadRows) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from pyiceberg.types import BooleanType, DoubleType, IcebergType, LongType
 from duckicelake.errors import BadInputError, BadSourceError, MissingRequirementError
 from duckicelake.extras import import_extra
 from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text, to_duckdb_type
-from duckicelake.file_import.fits import Fit, build_pointer, fit_json, fit_native, fit_text
+from duckicelake.file_import.fits import Fit, find_keys, fit_json, fit_member, fit_native, fit_text
 from duckicelake.file_import.source_files import FileFormat, ReadableFile, check_whole
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class FileGroup:
         unread: SQL of whether a record isn't one; empty if DuckDB's rejects say it, or none can be.
         types: of files with types.
         has_header: whether a file's first line is none of its records.
+        forms: structures of the fields of JSON objects, by names.
         members: structures of the fields of JSON objects, by names, if the scan has them in its column `fields`.
         rows: numbers of JSON objects by files, if each value is known to be of its field's type.
         is_clean: whether all records fit the columns that they are read for.
@@ -81,6 +82,7 @@ class FileGroup:
     unread: str = ""
     types: Mapping[str, DuckDBPyType] = field(default_factory=dict)
     has_header: bool = False
+    forms: Mapping[str, Any] = field(default_factory=dict)
     members: Mapping[str, Any] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     is_clean: bool = False
@@ -97,24 +99,29 @@ class FileGroup:
         listed = ", ".join(quote_text(escape_pattern(str(one.path))) for one in chosen)
         return self.scan.replace(_FILES, f"[{listed}]").replace(_COMPRESSION, chosen[0].compression)
 
+    def find_keys(self, name: str) -> list[str]:
+        """Find what the files call a column, regardless of case; JSON records may have more than one key for it."""
+        return find_keys(self.forms if self.kind == "json" else self.names, name)
+
     def fit(self, name: str, type_: IcebergType) -> Fit:
         """Convert a column of the files into a type."""
+        key = next(iter(self.find_keys(name)), name)
         if self.kind == "csv":
-            return fit_text(quote_name(name), type_)
+            return fit_text(quote_name(key), type_)
         if self.kind == "json":
-            return self._fit_member(name, type_)
-        come = self.types[name]
-        return fit_native(quote_name(name), str(come), type_, lambda: from_duckdb_type(come, name, count(1)))
+            return self._fit_member(name, key, type_)
+        come = self.types[key]
+        return fit_native(quote_name(key), str(come), type_, lambda: from_duckdb_type(come, key, count(1)))
 
-    def _fit_member(self, name: str, type_: IcebergType) -> Fit:
+    def _fit_member(self, name: str, key: str, type_: IcebergType) -> Fit:
         """Convert a field of JSON records; one of `fields` is parsed together with the others."""
-        form = self.members.get(name)
+        form = self.members.get(key)
         if form is None or (form in JSON_SCALARS and not type_.is_primitive):
-            return fit_json(f"json_extract(record, {quote_text(build_pointer(name))})", type_)
-        member = f"fields.{quote_name(name)}"
+            return fit_member("record", self.forms, name, type_)
+        member = f"fields.{quote_name(key)}"
         if self.rows and form in _SAFE_CASTS.get(type(type_), ()):
             return Fit(f"CAST({member} AS {to_duckdb_type(type_)})")
-        return fit_text(member, type_) if form in JSON_SCALARS else fit_json(member, type_)
+        return fit_text(member, type_) if form in JSON_SCALARS else fit_json(member, type_, form)
 
 
 def escape_pattern(path: str) -> str:
@@ -280,9 +287,7 @@ def _group_typed(duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: 
                     f"{one.found.name} has values that DuckDB can't read: {reason}; {advice}"
                 ) from error
             raise BadSourceError(f"{one.found.name} is damaged, or no {kind} file: {reason}") from error
-        check_distinct(described.columns, one.found.name)
-        if kind == "avro":
-            _check_avro_types(one)
+        _check_names(duck, one, kind)
         types = dict(zip(described.columns, described.types, strict=True))
         keyed.append((repr({column: str(type_) for column, type_ in types.items()}), scan, types, one))
     keyed.sort(key=lambda item: (item[0], item[1], item[3].found))
@@ -294,14 +299,63 @@ def _group_typed(duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: 
         yield FileGroup(kind, tuple(item[3] for item in of_group), tuple(types), scan, text, types=types)
 
 
-def _check_avro_types(file: ReadableFile) -> None:
+def _check_names(duck: DuckDBPyConnection, file: ReadableFile, kind: FileFormat) -> None:
+    """Raise BadSourceError if two columns, or two fields of one struct, have the same name, regardless of case.
+
+    DuckDB gives the second one another name in Parquet and Arrow, and reads the first one twice in Avro.
+    """
+    name = file.found.name
+    if kind == "arrow":
+        _check_arrow_names(_open_arrow(file).schema, name)
+    elif kind == "avro":
+        with file.path.open("rb") as stream:
+            schema = import_extra("fastavro").reader(stream).writer_schema
+        _check_avro_names(schema, name)
+        _check_avro_types(schema, name)
+    else:
+        query = f"SELECT name, num_children FROM parquet_schema({_list_path(file)})"
+        nodes = iter(duck.execute(query).fetchall())
+        _, children = next(nodes)
+        _check_parquet_names(nodes, children, name)
+
+
+def _check_parquet_names(nodes: Iterator[tuple[str, int | None]], children: int | None, place: str) -> None:
+    """Check the names of a node's children, which come depth first."""
+    names = []
+    for _ in range(children or 0):
+        name, inner = next(nodes)
+        names.append(name)
+        _check_parquet_names(nodes, inner, place)
+    check_distinct(names, place)
+
+
+def _check_arrow_names(fields: Iterable[Any], place: str) -> None:
+    """Check the names of the fields of a schema or a struct, and of what is in them."""
+    members = list(fields)
+    check_distinct((member.name for member in members), place)
+    for member in members:
+        inner = member.type
+        while hasattr(inner, "value_type"):  # the type of a list or a dictionary
+            inner = inner.value_type
+        if inner.num_fields:
+            _check_arrow_names((inner.field(at) for at in range(inner.num_fields)), f"{place}, {member.name}")
+
+
+def _check_avro_names(schema: Any, place: str) -> None:
+    for one in schema if isinstance(schema, list) else [schema]:
+        if isinstance(one, dict):
+            check_distinct((part["name"] for part in one.get("fields", ())), place)
+            parts = [part["type"] for part in one.get("fields", ())]
+            for inner in (*parts, one.get("items"), one.get("values")):
+                _check_avro_names(inner, place)
+
+
+def _check_avro_types(schema: Any, place: str) -> None:
     """Raise BadSourceError for types that DuckDB 1.5.5 reads as bytes."""
-    with file.path.open("rb") as stream:
-        schema = import_extra("fastavro").reader(stream).writer_schema
     for column in schema["fields"]:
         if b'"logicalType":"decimal"' in orjson.dumps(column):
             raise BadSourceError(
-                f"{file.found.name}: column {column['name']} has decimals, which DuckDB reads from Avro as bytes; "
+                f"{place}: column {column['name']} has decimals, which DuckDB reads from Avro as bytes; "
                 "write Parquet, or use duckicelake pipeline ingest"
             )
 

@@ -2,31 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, StringType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from duckicelake.client.schema_text import parse_partition_fields, parse_sort_fields
 from duckicelake.errors import BadColumnError, BadInputError
-from duckicelake.file_import.column_types import build_schema, check_nesting, holds_type, widen_type
+from duckicelake.file_import.column_types import (
+    build_schema,
+    check_nesting,
+    holds_type,
+    join_types,
+    replace_type,
+    widen_type,
+)
 from duckicelake.pipeline.destination import LoadRequest, Target
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+_NEW_IDS: Final = 10_000
+"""Of columns that the catalog numbers once they are added."""
+Path = tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class LoadColumns:
-    """The columns that a table must have for a load: all, the new ones, and those of wider types."""
+    """The columns that a table must have for a load: all, the new ones, and those of wider types.
+
+    A path leads from a column to one of its fields.
+    """
 
     fields: tuple[NestedField, ...]
-    new: Mapping[str, IcebergType]
-    widened: Mapping[str, IcebergType]
+    new: Mapping[Path, IcebergType]
+    widened: Mapping[Path, IcebergType]
+
+
+@dataclass(slots=True)
+class ColumnChanges:
+    """What a table's columns lack for those of files, fields of structs included. Keys of maps can't change.
+
+    may_widen: whether types are widened, as Iceberg can. are_checked: columns of files have parts where the table's do.
+    """
+
+    may_widen: bool = False
+    are_checked: bool = False
+    new: dict[Path, IcebergType] = field(default_factory=dict)
+    widened: dict[Path, IcebergType] = field(default_factory=dict)
+
+    def join_fields(
+        self, path: Path, here: Sequence[NestedField], come: Sequence[NestedField]
+    ) -> tuple[NestedField, ...]:
+        """Return the fields that hold those of files, too, and note what is new or wider. Raises BadColumnError."""
+        wanted = {one.name.lower(): one for one in come}
+        kept = []
+        for one in here:
+            other = wanted.pop(one.name.lower(), one)
+            kept.append(replace_type(one, self._join((*path, one.name), one.field_type, other.field_type)))
+        for number, one in enumerate(wanted.values()):
+            self.new[*path, one.name] = one.field_type
+            kept.append(NestedField(_NEW_IDS + number, one.name, one.field_type, required=False))
+        return tuple(kept)
+
+    def _join(self, path: Path, here: IcebergType, come: IcebergType) -> IcebergType:
+        if isinstance(here, StructType) and isinstance(come, StructType):
+            return StructType(*self.join_fields(path, here.fields, come.fields))
+        if isinstance(here, ListType) and isinstance(come, ListType):
+            element = self._join((*path, "element"), here.element_type, come.element_type)
+            return ListType(here.element_id, element, element_required=here.element_required)
+        if isinstance(here, MapType) and isinstance(come, MapType):
+            value = self._join((*path, "value"), here.value_type, come.value_type)
+            return MapType(here.key_id, here.key_type, here.value_id, value, value_required=here.value_required)
+        if self.are_checked and self.may_widen:
+            check_nesting(format_path(path), here, come)
+        wide = widen_type(here, come) if self.may_widen else None
+        if wide is not None:
+            self.widened[path] = wide
+        return here if wide is None else wide
+
+
+def format_path(path: Path) -> str:
+    """Format a path of names as Iceberg names nested fields."""
+    return ".".join(path)
 
 
 def join_columns(found: Iterable[Mapping[str, IcebergType]]) -> dict[str, IcebergType]:
@@ -35,14 +97,7 @@ def join_columns(found: Iterable[Mapping[str, IcebergType]]) -> dict[str, Iceber
     for columns in found:
         for name, type_ in columns.items():
             label, before = joined.get(name.lower(), (name, type_))
-            wide: IcebergType = before
-            if str(type_) != str(before):
-                numbers = {str(type_), str(before)}
-                if numbers <= {"int", "long", "float", "double"}:
-                    wide = DoubleType() if numbers & {"float", "double"} else LongType()
-                elif type_.is_primitive or before.is_primitive:
-                    wide = StringType()
-            joined[name.lower()] = (label, wide)
+            joined[name.lower()] = (label, join_types(before, type_))
     return dict(joined.values())
 
 
@@ -52,64 +107,50 @@ def choose_columns(
     """Choose the columns that the table gets. Raises BadColumnError if --evolve strict forbids it, or none fits."""
     wanted = {one.name: one.field_type for one in given.fields} if given is not None else dict(come)
     if given is not None:
-        named = {name.lower() for name in wanted}
-        extra = [name for name in come if name.lower() not in named]
-        if extra:
-            raise BadColumnError(f"The files have columns that --schema lacks: {', '.join(extra)}")
+        lacking = ColumnChanges()
+        lacking.join_fields((), given.fields, build_schema(come).fields)
+        if lacking.new:
+            raise BadColumnError(
+                f"The files have columns that --schema lacks: {', '.join(map(format_path, lacking.new))}"
+            )
     if table is None:
         fields = given.fields if given is not None else build_schema(wanted).fields
-        return LoadColumns(fields, wanted, {})
-    here = {one.name.lower(): one for one in table.schema().fields}
-    new = {name: type_ for name, type_ in wanted.items() if name.lower() not in here}
-    widened: dict[str, IcebergType] = {}
-    for name, type_ in wanted.items():
-        old = here.get(name.lower())
-        if old is not None and (given is not None or not is_text):
-            if given is None:
-                check_nesting(old.name, old.field_type, type_)
-            wide = widen_type(old.field_type, type_)
-            if wide is not None:
-                widened[old.name] = wide
-    if come and len(new) == len(wanted):
+        return LoadColumns(fields, {(name,): type_ for name, type_ in wanted.items()}, {})
+    changes = ColumnChanges(may_widen=given is not None or not is_text, are_checked=given is None)
+    kept = changes.join_fields((), table.schema().fields, build_schema(wanted).fields)
+    new, widened = changes.new, changes.widened
+    if come and len([path for path in new if len(path) == 1]) == len(wanted):
         raise BadColumnError(
             f"None of the files' columns is in {request.target}: they have {', '.join(list(wanted)[:10])}, "
             f"the table has {', '.join(one.name for one in table.schema().fields)}; check --option sep=, or the header"
         )
     if (new or widened) and not request.may_change:
-        changes = [f"new {name} {type_}" for name, type_ in new.items()]
-        changes += [f"{name} to {type_}" for name, type_ in widened.items()]
-        raise BadColumnError(f"--evolve strict: {request.target} would need {', '.join(changes)}")
-    kept = [
-        NestedField(one.field_id, one.name, widened.get(one.name, one.field_type), required=one.required)
-        for one in table.schema().fields
-    ]
-    kept += [
-        NestedField(10_000 + number, name, type_, required=False) for number, (name, type_) in enumerate(new.items())
-    ]
+        named = [f"new {format_path(path)} {type_}" for path, type_ in new.items()]
+        named += [f"{format_path(path)} to {type_}" for path, type_ in widened.items()]
+        raise BadColumnError(f"--evolve strict: {request.target} would need {', '.join(named)}")
     if given is not None:
-        _check_given(request.target, given, here, widened)
-    return LoadColumns(tuple(kept), new, widened)
+        _check_given(request.target, given, {one.name.lower(): one for one in kept}, table.schema())
+    return LoadColumns(kept, new, widened)
 
 
-def _check_given(
-    target: Target, given: Schema, here: Mapping[str, NestedField], widened: Mapping[str, IcebergType]
-) -> None:
+def _check_given(target: Target, given: Schema, kept: Mapping[str, NestedField], before: Schema) -> None:
     """Check that a table which is there has the columns of --schema or gets them, of their types or wider ones.
 
-    here: the table's columns by names in lower case.
+    kept: the columns that the table has then, by names in lower case. before: its schema now.
     """
+    here = {column.name: column.field_type for column in before.fields}
     for wanted in given.fields:
-        column = here.get(wanted.name.lower())
-        if column is None:
+        column = kept[wanted.name.lower()]
+        if column.name not in here:
             if wanted.required:
                 raise BadColumnError(
                     f"--schema has {wanted.name} NOT NULL, which {target} lacks: "
                     "a new column can't be NOT NULL; leave it out"
                 )
             continue
-        if not holds_type(widened.get(column.name, column.field_type), wanted.field_type):
+        if not holds_type(column.field_type, wanted.field_type):
             raise BadColumnError(
-                f"--schema has {wanted.name} {wanted.field_type}, and {target} has {column.name} {column.field_type}: "
+                f"--schema has {wanted.name} {wanted.field_type}, and {target} has {column.name} {here[column.name]}: "
                 f"leave --schema out, which gives the files the table's types, or change the table"
             )
         if wanted.required and not column.required:

@@ -218,7 +218,7 @@ def test_wrong_inputs_load_nothing(
         ("id long, x long", "--schema has x long, and "),
         ("id date, x string", "--schema has id date, and "),
         ("id long not null, x string", "--schema has id NOT NULL, and "),
-        ("id long, x string, s struct<b long>", "--schema has s struct<"),
+        ("id long, x string, s struct<a string>", "--schema has s struct<"),
         ("id long, x struct<a long>", "--schema has x struct<"),
         ("id long, x string, d double not null", "a new column can't be NOT NULL"),
     ],
@@ -236,6 +236,11 @@ def test_schema_that_a_table_does_not_have_loads_nothing(loads: Loads, table: st
     assert loads.rows(f"SELECT count(*), count(d) FROM lake.{table}") == [(3, 0)]
     error = loads.run(file, "--table", table, "--schema", "id long, x string, e date", "--evolve", "strict", code=2)
     assert "would need new e date" in error["message"]
+    error = loads.run(file, "--table", table, "--schema", "id long, s struct<b long>", "--evolve", "strict", code=2)
+    assert "The files have columns that --schema lacks: x" in error["message"]
+    given = "id long, x string, s struct<b long>"
+    error = loads.run(file, "--table", table, "--schema", given, "--evolve", "strict", code=2)
+    assert "would need new s.b long" in error["message"]
 
 
 def test_schema_that_a_table_holds_or_is_widened_for_loads(loads: Loads, table: str) -> None:
