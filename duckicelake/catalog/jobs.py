@@ -40,6 +40,11 @@ KINDS: Final = frozenset(get_args(Kind))
 RESULTS: Final = ("running", *get_args(Result), "lost")
 """A job, as clients see it."""
 
+_FREQUENT_KINDS: Final = frozenset({"refresh", "follow-delta"})
+"""Kinds that run as often as other tables change: each second, of thousands of tables."""
+_KEPT_JOBS: Final = 10
+"""Successful jobs of such a kind that a table keeps. What each of them wrote is among the table's snapshots."""
+
 MAX_JSON_BYTES: Final = 64 * 1024
 MOST_SNAPSHOTS: Final = 10_000
 """Of a job that requests and answers list."""
@@ -162,6 +167,8 @@ def end_job(
 ) -> JobAnswer:
     """Note what came of a job, once or again; JobEndedError if something else did, NoSuchJobError.
 
+    Kinds that run very often keep their last jobs alone, and follow-delta only those that did something.
+
     earlier_snapshots: of a job of the server's own that made more than a request lists. Answers leave them out.
     parameters: what such a job turned out to be about, added to those with which it began.
     """
@@ -173,6 +180,8 @@ def end_job(
             raise NoSuchJobError(f"No such job of yours on {format_full_name(namespace, table)}: {job_id}")
         if not ended and (job.result, tuple(job.snapshot_ids)) != (request.result, snapshot_ids):
             raise JobEndedError(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
+        if job.kind in _FREQUENT_KINDS and request.result in {"done", "unchanged"}:
+            jobs.thin_jobs(cursor, job, _KEPT_JOBS, keeps_unchanged=job.kind != "follow-delta")
     return _answer(job)
 
 

@@ -137,15 +137,26 @@ def status(
 def history(
     lake: Lake,
     what: TargetArgument = None,
+    only: KindOption = None,
     limit: Annotated[int, typer.Option(min=1, help="Max jobs to list, the newest.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what workers and Spark's pipeline did to tables, the newest first."""
+    """Print what workers and Spark's pipeline did to tables, the newest first.
+
+    Versions of followed Delta tables that came are listed for one table, or by --only follow-delta: they may be many.
+    """
     from duckicelake.maintenance.policy import JOB_KINDS
     from duckicelake.upkeep.printed_rows import describe_job
 
-    kinds = {*JOB_KINDS, "refresh", "follow-delta"}
-    jobs = (job for job in lake.client.jobs(**_build_query(lake, what)) if job["kind"] in kinds)
+    query = _build_query(lake, what)
+    kinds = set(only or (*JOB_KINDS, "refresh", "follow-delta"))
+    filters = query | ({"kind": only[0]} if only and len(only) == 1 else {})
+    is_whole = bool(only) or "table" in query
+    jobs = (
+        job
+        for job in lake.client.jobs(**filters)
+        if job["kind"] in kinds and (is_whole or (job["kind"], job["result"]) != ("follow-delta", "done"))
+    )
     found = list(islice(jobs, limit))
     if as_json:
         print_json({"jobs": found})

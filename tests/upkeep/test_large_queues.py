@@ -26,14 +26,14 @@ def large_queue(services: Services) -> Services:
     return services
 
 
-def count_rows_read(services: Services) -> int:
+def count_rows_read(services: Services, table: str = "duckicelake_upkeep_task") -> int:
     """Count the rows of the queue that scans of the whole table have read, by what Postgres itself says."""
     with services.database.statement() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
     with services.database.statement() as cursor:
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         ((rows,),) = cursor.execute(
-            "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relid = 'duckicelake_upkeep_task'::regclass"
+            "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relid = %s::text::regclass", [table]
         ).fetchall()
     return int(rows)
 

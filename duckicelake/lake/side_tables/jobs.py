@@ -131,6 +131,15 @@ def end_job(
     return cursor.execute(_SQL.end, parameters).rowcount == 1
 
 
+def thin_jobs(cursor: Transaction, job: Job, kept: int, *, keeps_unchanged: bool) -> None:
+    """Delete a table's successful jobs of a job's kind but for so many of the newest.
+
+    keeps_unchanged: whether those that did nothing are among these; else all of them are deleted.
+    """
+    parameters = {"schema_name": job.schema_name, "table_name": job.table_name, "kind": job.kind}
+    cursor.execute(_SQL.thin, {**parameters, "kept": kept, "keeps_unchanged": keeps_unchanged})
+
+
 def find_job(cursor: Transaction, job_id: UUID, schema_name: str, table_name: str, principal: str) -> Job | None:
     """Find the job, if it is this principal's and of this table."""
     parameters = {"id": job_id, "schema_name": schema_name, "table_name": table_name, "principal": principal}

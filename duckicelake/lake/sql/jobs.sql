@@ -31,6 +31,16 @@ SET ended = clock_timestamp(), result = %(result)s, message = %(message)s, snaps
                       ELSE (parameters::jsonb || %(added_parameters)s::jsonb)::json END
 WHERE id = %(id)s AND ended IS NULL;
 
+-- thin: of a table's successful jobs of a kind, keep some of the newest; none that did nothing, if so asked
+DELETE FROM duckicelake_job
+WHERE schema_name = %(schema_name)s AND table_name = %(table_name)s AND kind = %(kind)s
+  AND ((result = 'unchanged' AND NOT %(keeps_unchanged)s)
+       OR (result IN ('done', 'unchanged') AND number < (
+           SELECT number FROM duckicelake_job
+           WHERE schema_name = %(schema_name)s AND table_name = %(table_name)s AND kind = %(kind)s
+             AND (result = 'done' OR (result = 'unchanged' AND %(keeps_unchanged)s))
+           ORDER BY number DESC OFFSET %(kept)s - 1 LIMIT 1)));
+
 -- job: one, if it is this principal's and of this table
 SELECT number, id, kind, schema_name, table_name, run_id, lease, principal, engine, parameters, started, lease_until, ended,
        coalesce(result, CASE WHEN lease_until < clock_timestamp() THEN 'lost' ELSE 'running' END),

@@ -187,12 +187,16 @@ SELECT t.state, count(*),
        coalesce(extract(epoch FROM clock_timestamp() - min(t.created) FILTER (WHERE t.available <= clock_timestamp())), 0)::float8
 FROM duckicelake_upkeep_task t GROUP BY t.state;
 
--- failures: of workers' attempts, those in the last hour that didn't do their task, by kind; of the newest jobs alone
+-- failures: of workers' attempts, those in the last hour that didn't do their task, by kind
 SELECT j.kind, count(*)
-FROM duckicelake_job j
-WHERE j.number > (SELECT max(number) FROM duckicelake_job) - 5000
-  AND starts_with(j.engine, 'duckicelake upkeep on ')
-  AND (j.result IN ('failed', 'lost') OR (j.ended IS NULL AND j.lease_until < clock_timestamp())
-       OR (j.result = 'skipped' AND j.message NOT IN ('the worker stops', 'the worker stopped', 'quiet hours have begun')))
-  AND coalesce(j.ended, j.lease_until) > clock_timestamp() - interval '1 hour'
+FROM (
+    SELECT kind, engine FROM duckicelake_job
+    WHERE result IN ('failed', 'lost', 'skipped') AND ended > statement_timestamp() - interval '1 hour'
+      AND (result <> 'skipped' OR message NOT IN ('the worker stops', 'the worker stopped', 'quiet hours have begun'))
+    UNION ALL
+    SELECT kind, engine FROM duckicelake_job
+    WHERE ended IS NULL AND lease_until < statement_timestamp()
+      AND lease_until > statement_timestamp() - interval '1 hour'
+) AS j
+WHERE starts_with(j.engine, 'duckicelake upkeep on ')
 GROUP BY j.kind;
