@@ -20,7 +20,7 @@ class TaskControl(Protocol):
     Attributes:
         memory_bytes: memory that DuckDB may take.
         scratch_bytes: temporary disk that it may take, in the folder of its process.
-        cores: of the machine's, those that it may use.
+        has_writers: whether others write to the lake again and again, beside whom it is to work less.
 
     """
 
@@ -31,7 +31,7 @@ class TaskControl(Protocol):
     def scratch_bytes(self) -> int: ...
 
     @property
-    def cores(self) -> int: ...
+    def has_writers(self) -> bool: ...
 
     def check(self) -> None:
         """Raise TaskStoppedError if the lease is lost, the worker stops, or quiet hours begin. Call it often."""

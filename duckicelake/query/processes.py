@@ -13,12 +13,13 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from signal import SIGCONT, SIGSTOP
 from subprocess import DEVNULL, Popen
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -148,6 +149,7 @@ class QueryProcess:
                 start_new_session=True,
                 pass_fds=(memory, lock),
             )
+            _wake_at_messages(others, self.pid)
         self.progress = QueryProgress()
         self.key: tuple[str, ...] | None = None
         self.used_at = time.monotonic()
@@ -198,6 +200,15 @@ class QueryProcess:
                 if working is None or working.done():
                     working = self._start(partial(self.receive, _STOP_SECONDS))
                 await asyncio.wait({working}, timeout=_INTERRUPT_SECONDS)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the process for as long as the block, or until a message comes to it, or this process ends."""
+        self._popen.send_signal(SIGSTOP)
+        try:
+            yield
+        finally:
+            self._popen.send_signal(SIGCONT)
 
     def interrupt(self) -> None:
         """End the query that it runs, if any, by an error."""
@@ -337,6 +348,13 @@ class QueryProcess:
     @property
     def is_alive(self) -> bool:
         return self._popen.poll() is None
+
+
+def _wake_at_messages(descriptor: socket.socket, pid: int) -> None:
+    """Have the kernel continue a process that is stopped at each message to it, and once this process is gone."""
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, pid)
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, SIGCONT)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _make_folder() -> tuple[str, int]:

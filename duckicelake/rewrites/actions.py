@@ -41,18 +41,16 @@ from duckicelake.lake.model import ColumnStats
 from duckicelake.maintenance.layout import RowOrder
 from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
-from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.member_files import DamagedFiles, find_damaged, read_member_files
 from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
+from duckicelake.rewrites.processes import open_process
 from duckicelake.rewrites.rows import (
-    STATEMENT_SECONDS,
     NewFile,
     ProcessFailedError,
     RewriteProcess,
     RewrittenTable,
     has_order,
     is_short_of_disk,
-    open_process,
 )
 from duckicelake.rewrites.selection import FilePaths, MemberFile, RewriteGroup, choose_groups, count_files
 
@@ -135,10 +133,8 @@ class Rewrite:
             return self._run(has_wide_rows=True)
 
     def _run(self, *, has_wide_rows: bool) -> TaskOutcome:
-        limits = QueryLimits(1, self.control.memory_bytes, self.control.scratch_bytes, STATEMENT_SECONDS, 0)
         namespace, name = self.task.namespace, self.task.table
-        cores = self.control.cores
-        with open_process(self.services, limits, cores, namespace, name, has_wide_rows=has_wide_rows) as process:
+        with open_process(self.services, self.control, namespace, name, has_wide_rows=has_wide_rows) as process:
             version, groups = self._choose(process)
             if not (groups or self.snapshot_ids):  # what was committed before memory ran out counts
                 self.damage.check()

@@ -3,31 +3,25 @@
 import base64
 import json
 import secrets
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock, Timer
 from typing import Any, Final
 
 from duckicelake.bridge.values.types import quote_identifier
-from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequestError, QueryMemoryError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.sort import SortOrder
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.maintenance.layout import RowOrder
-from duckicelake.query.processes import OpenOrder, QueryLimits, QueryProcess
-from duckicelake.query.queries import GRACE_SECONDS, build_open_order
-from duckicelake.query.reach import build_secrets, is_in_buckets
+from duckicelake.query.processes import QueryLimits, QueryProcess
+from duckicelake.query.queries import GRACE_SECONDS
 from duckicelake.query.statement import LAKE
 from duckicelake.rewrites.file_options import LAST_UPDATED, ROW_ID, write_columns, write_file_options
 from duckicelake.rewrites.partitions import KEY_PREFIX, PresentPartitions
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup
 
-_WORKER: Final = Path(__file__).with_name("worker.py")
 _SPILLED: Final = "failed to offload"
 """In DuckDB's error where its temporary files take more than `max_temp_directory_size`."""
 _STAGED: Final = "staged_rows"
@@ -35,15 +29,9 @@ _DIRECT_SHARE: Final = 0.125
 """Of DuckDB's memory. Rows of larger files are sorted from a temporary table, which spills: a sort that reads files
 leaves no memory for their row groups. 350 MB of rows in 87 MB of files took over 256 MB so, and 128 MB from the table.
 """
-_THREAD_BYTES: Final = 128 * 1024 * 1024
-"""Of memory for each thread of DuckDB's, which holds row groups that it reads and writes."""
 _CELLS: Final = 256
 """Of each column of a z-order: so many ranges of about as many rows each."""
 _SAMPLE_ROWS: Final = 100_000
-STATEMENT_SECONDS: Final = 3600.0
-"""Of one statement, which reads one group of files, or some columns."""
-KEPT_SECONDS: Final = 10.0
-"""For which a process is kept that has no task."""
 _SKETCHED_AS: Final = {"boolean": "TINYINT", "int": "INTEGER", "long": "BIGINT", "timestamp": "TIMESTAMP"}
 """DuckDB's types of columns that it may have in several."""
 
@@ -268,79 +256,6 @@ class RewriteProcess:
 def is_short_of_disk(error: QueryMemoryError) -> bool:
     """Return whether the disk for what is spilled was too small, and not the memory."""
     return _SPILLED in str(error)
-
-
-class ProcessKeeper:
-    """Keeps the process of the last task for a while: to start one and to open the lake takes as long as 200 files."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._kept: tuple[_ProcessKey, QueryProcess] | None = None
-
-    def take(self, key: "_ProcessKey") -> QueryProcess | None:
-        """Return the kept process if it is alive and opened the same lake in the same way; else end it."""
-        with self._lock:
-            kept, self._kept = self._kept, None
-        if kept is None:
-            return None
-        if kept[0] == key and kept[1].is_alive:
-            return kept[1]
-        kept[1].kill()
-        return None
-
-    def keep(self, key: "_ProcessKey", process: QueryProcess) -> None:
-        """Keep a process that has nothing to do, in the place of the one before."""
-        process.used_at = time.monotonic()
-        with self._lock:
-            before, self._kept = self._kept, (key, process)
-        if before is not None:
-            before[1].kill()
-        timer = Timer(KEPT_SECONDS, self._end_unused)
-        timer.daemon = True
-        timer.start()
-
-    def _end_unused(self) -> None:
-        with self._lock:
-            kept = self._kept
-            if kept is None or time.monotonic() - kept[1].used_at < KEPT_SECONDS:
-                return
-            self._kept = None
-        kept[1].kill()
-
-
-_ProcessKey = tuple[OpenOrder, QueryLimits]
-_KEEPER: Final = ProcessKeeper()
-
-
-@contextmanager
-def open_process(
-    services: Services, limits: QueryLimits, cores: int, namespace: Namespace, name: str, *, has_wide_rows: bool = False
-) -> Iterator[RewriteProcess]:
-    """Have a process that reads a table for as long as the block. MissingExtraError without the extra `queries`.
-
-    cores: that it may use. has_wide_rows: one thread writes small row groups, where there was no memory for those of
-    several.
-
-    A new one starts and opens the lake beside the block. It is kept for the next task unless a statement fails.
-    """
-    order = build_open_order(services, is_restricted=False)
-    threads = 1 if has_wide_rows else max(1, min(cores, limits.memory_bytes // _THREAD_BYTES))
-    order = replace(order, settings={**order.settings, "preserve_insertion_order": True, "threads": threads})
-    kept = _KEEPER.take((order, limits))
-    process = kept or QueryProcess(_WORKER)
-    try:
-        keys = build_secrets(services, [(namespace, name)]) if is_in_buckets(services) else {}
-        if kept is None:
-            process.begin_open(order, limits)
-        opened = RewriteProcess(process, limits, has_wide_rows, keys, is_open=kept is not None)
-        yield opened
-    except BaseException:
-        process.kill()
-        raise
-    if opened.is_open and not opened.has_failed:
-        _KEEPER.keep((order, limits), process)
-    else:
-        process.kill()
 
 
 def _write_keys(partitions: PresentPartitions) -> str:

@@ -20,14 +20,12 @@ from duckicelake.iceberg.snapshot import BlobMetadata, Snapshot, StatisticsFile
 from duckicelake.iceberg.types import NestedField, PrimitiveType
 from duckicelake.iceberg.updates import SetStatistics
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
-from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.member_files import find_damaged, read_member_files
+from duckicelake.rewrites.processes import open_process
 from duckicelake.rewrites.rows import (
-    STATEMENT_SECONDS,
     ProcessFailedError,
     RewrittenTable,
     SketchedColumn,
-    open_process,
 )
 
 THETA_SKETCH: Final = "apache-datasketches-theta-v1"
@@ -80,10 +78,9 @@ def _count(
     services: Services, task: UpkeepTask, control: TaskControl, version: TableVersion, columns: Sequence[NestedField]
 ) -> list[tuple[int, bytes]]:
     """Return the number of distinct values of each column, and its encoded sketch."""
-    limits = QueryLimits(1, control.memory_bytes, control.scratch_bytes, STATEMENT_SECONDS, 0)
     table = RewrittenTable(task.namespace, task.table, version.metadata, version.lake_snapshot, task.policy.codec)
     found: list[tuple[int, bytes]] = []
-    with open_process(services, limits, control.cores, task.namespace, task.table) as process:
+    with open_process(services, control, task.namespace, task.table) as process:
         for start in range(0, len(columns), _COLUMNS_AT_ONCE):
             control.check()
             part = columns[start : start + _COLUMNS_AT_ONCE]

@@ -51,10 +51,7 @@ class DueTask:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedTask:
-    """A task that a worker has taken. claim: by which it holds it. now_ms: Postgres's time.
-
-    has_writers: whether others write to the lake again and again.
-    """
+    """A task that a worker has taken. claim: by which it holds it. now_ms: Postgres's time."""
 
     claim: UUID
     table_id: int
@@ -66,7 +63,6 @@ class ClaimedTask:
     where: str | None
     attempts: int
     now_ms: int
-    has_writers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +225,9 @@ def claim_task(
     row = cursor.execute(_SQL.claim, parameters).fetchone()
     if row is None:
         return None
-    _, table_id, kind, why, estimate, policies, target_size, where, attempts, now_ms, has_writers = row
+    _, table_id, kind, why, estimate, policies, target_size, where, attempts, now_ms = row
     loaded = TaskEstimate.from_json(estimate)
-    return ClaimedTask(claim, table_id, kind, why, loaded, policies, target_size, where, attempts, now_ms, has_writers)
+    return ClaimedTask(claim, table_id, kind, why, loaded, policies, target_size, where, attempts, now_ms)
 
 
 def renew_claim(cursor: Transaction, claim: UUID, seconds: int, counts: Mapping[str, int]) -> int | None:
@@ -239,6 +235,11 @@ def renew_claim(cursor: Transaction, claim: UUID, seconds: int, counts: Mapping[
     parameters = {"claim": claim, "seconds": seconds, "counts": orjson.dumps(dict(counts)).decode()}
     row = cursor.execute(_SQL.renew, parameters).fetchone()
     return None if row is None else int(row[0])
+
+
+def has_writers(cursor: Transaction) -> bool:
+    """Return whether others write to the lake again and again."""
+    return cursor.execute(_SQL.has_writers).fetchone() == (True,)
 
 
 def finish_task(

@@ -99,8 +99,7 @@ class RunningTask:
         self._has_job = False
         self.memory_bytes = limits.memory_bytes // 2  # beside its limit DuckDB takes up to as much for what it writes
         self.scratch_bytes = limits.disk_bytes
-        cores = os.cpu_count() or 1
-        self.cores = max(1, cores // 2) if claimed.has_writers else cores
+        self.has_writers = False
 
     def check(self) -> None:
         """Raise TaskStoppedError if the task is to end."""
@@ -125,6 +124,7 @@ class RunningTask:
         self._begin_job()
         with self._services.database.transaction() as cursor:
             self._renew_claim(cursor)  # this process may have been frozen for longer than its lease
+            self.has_writers = queue.has_writers(cursor)
         thread = threading.Thread(target=self._renew_until_end, name="upkeep-heartbeat", daemon=True)
         thread.start()
         try:
@@ -195,6 +195,7 @@ class RunningTask:
     def _renew(self) -> None:
         with self._services.database.transaction() as cursor:
             now_ms = self._renew_claim(cursor)
+            self.has_writers = queue.has_writers(cursor)
         jobs.renew_job(
             self._services,
             *self._name,

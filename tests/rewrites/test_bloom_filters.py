@@ -9,12 +9,12 @@ from duckicelake.catalog import namespaces
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.maintenance.policy import AUTOMATIC
-from duckicelake.query.processes import QueryLimits
 from duckicelake.rewrites.member_files import find_damaged_footer, read_member_files
-from duckicelake.rewrites.rows import RewrittenTable, open_process
+from duckicelake.rewrites.processes import open_process
+from duckicelake.rewrites.rows import RewrittenTable
 from duckicelake.upkeep.planner import find_due
 from duckicelake.upkeep.worker import Worker
-from tests.rewrites.test_histories import Duck, append, assert_sound, duck, history
+from tests.rewrites.test_histories import Control, Duck, append, assert_sound, duck, history
 from tests.support.client import NS, Client, duckdb_rows, local, pyiceberg_rows, set_properties
 from tests.support.seams import fresh
 from tests.upkeep.test_queue import LIMITS, jobs, make_ready, plan, set_policies, tasks
@@ -199,7 +199,7 @@ def test_failed_read_of_footers_reads_no_values(services: Services, client: Clie
     data = path.read_bytes()
     path.write_bytes(data[:4] + bytes(len(data) // 3) + data[4 + len(data) // 3 :])
     table = RewrittenTable(NS, "t", version.metadata, version.lake_snapshot, "zstd")
-    with open_process(services, QueryLimits(1, 1 << 28, 1 << 28, 60, 0), 2, NS, "t") as process:
+    with open_process(services, Control(), NS, "t") as process:
         assert process.find_read_error(table, files) is not None
         assert find_damaged_footer(services, process, files) is None
         path.write_bytes(data[:-8] + bytes(8))

@@ -37,7 +37,7 @@ class Control:
     before: Callable[[], object] = lambda: None
     memory_bytes: int = 512 * 1024 * 1024
     scratch_bytes: int = 4 * 1024**3
-    cores: int = 2
+    has_writers: bool = False
     counts: dict[str, int] = field(default_factory=dict)
 
     def check(self) -> None:

@@ -48,7 +48,7 @@ class Control:
     meanwhile: Callable[[], object] = lambda: None
     memory_bytes: int = 256 * MB
     scratch_bytes: int = 4096 * MB
-    cores: int = 2
+    has_writers: bool = False
     checks: int = 0
 
     def check(self) -> None:

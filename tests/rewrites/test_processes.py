@@ -20,21 +20,22 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import QueryMemoryError, UnavailableError
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
-from duckicelake.query.processes import QueryLimits, QueryProcess, _build_error, remove_left_folders
-from duckicelake.rewrites import rows
+from duckicelake.query.processes import QueryProcess, _build_error, remove_left_folders
+from duckicelake.rewrites import processes
 from duckicelake.rewrites.actions import compact, sort
-from duckicelake.rewrites.rows import NewFile, RewriteProcess, open_process
+from duckicelake.rewrites.processes import open_process
+from duckicelake.rewrites.rows import NewFile, RewriteProcess
 from tests.rewrites.test_histories import Control
 from tests.support.waits import wait_until
 
 MB = 1024 * 1024
-LIMITS = QueryLimits(1, 256 * MB, 1024 * MB, 60, 0)
+CONTROL = Control()
 ONE = {"query": "SELECT 1", "parameters": {}}
 
 
-def use_process(services: Services, limits: QueryLimits = LIMITS) -> tuple[int, Path]:
+def use_process(services: Services, control: Control = CONTROL) -> tuple[int, Path]:
     """Ask a process something; return its pid and folder."""
-    with open_process(services, limits, 2, ("main",), "t") as opened:
+    with open_process(services, control, ("main",), "t") as opened:
         assert opened._ask(b"F", ONE) == [[1]]
         return opened.process.pid, opened.process.folder
 
@@ -42,13 +43,13 @@ def use_process(services: Services, limits: QueryLimits = LIMITS) -> tuple[int, 
 def test_a_process_does_one_task_after_another(services: Services) -> None:
     first, folder = use_process(services)
     assert use_process(services) == (first, folder)
-    other, _ = use_process(services, QueryLimits(1, 128 * MB, 1024 * MB, 60, 0))
+    other, _ = use_process(services, Control(memory_bytes=128 * MB))
     assert other != first, "it has other limits"
     assert not folder.exists(), "one process is kept alone"
 
 
 def test_a_process_ends_without_a_task(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "KEPT_SECONDS", 0.2)
+    monkeypatch.setattr(processes, "KEPT_SECONDS", 0.2)
     first, folder = use_process(services)
     deadline = time.monotonic() + 30
     while folder.exists() and time.monotonic() < deadline:
@@ -63,24 +64,68 @@ def fail(opened: RewriteProcess) -> None:
 
 
 def test_a_process_whose_task_failed_is_not_kept(services: Services) -> None:
-    with pytest.raises(RuntimeError, match="stopped"), open_process(services, LIMITS, 2, ("main",), "t") as opened:
+    with pytest.raises(RuntimeError, match="stopped"), open_process(services, CONTROL, ("main",), "t") as opened:
         fail(opened)
     assert not opened.process.is_alive
     assert not opened.process.folder.exists()
 
 
 def test_a_task_without_a_question_keeps_no_process(services: Services) -> None:
-    with open_process(services, LIMITS, 2, ("main",), "t") as opened:
+    with open_process(services, CONTROL, ("main",), "t") as opened:
         pass
     assert not opened.process.is_alive
 
 
 def test_a_process_imports_no_library_that_it_does_not_need(services: Services) -> None:
-    with open_process(services, LIMITS, 2, ("main",), "t") as opened:
+    with open_process(services, CONTROL, ("main",), "t") as opened:
         opened._ask(b"F", ONE)
         mapped = Path(f"/proc/{opened.process.pid}/maps").read_text()
     assert "_duckdb" in mapped
     assert not [name for name in ("pandas", "numpy", "arrow") if f"/{name}" in mapped or f"lib{name}" in mapped]
+
+
+def read_state(pid: int) -> str:
+    """Read what Linux says of a process: R runs, S sleeps, T is stopped, Z has ended."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_a_process_rests_while_there_are_writers_alone(services: Services) -> None:
+    control = Control()
+    with open_process(services, control, ("main",), "t") as opened:
+        assert opened._ask(b"F", ONE) == [[1]]
+        pid = opened.process.pid
+        for _ in range(100):
+            assert read_state(pid) != "T"
+            time.sleep(0.005)
+        control.has_writers = True
+        wait_until(lambda: read_state(pid) == "T")
+        wait_until(lambda: read_state(pid) != "T")
+        assert opened._ask(b"F", ONE) == [[1]]
+    assert read_state(pid) != "T", "a process that is kept for the next task doesn't rest"
+
+
+def test_a_process_that_rests_is_woken_by_a_message(services: Services) -> None:
+    with open_process(services, CONTROL, ("main",), "t") as opened:
+        opened._ask(b"F", ONE)
+        with opened.process.paused():
+            wait_until(lambda: read_state(opened.process.pid) == "T")
+            assert opened._ask(b"F", ONE) == [[1]]
+
+
+def test_a_process_that_rests_ends_with_its_server() -> None:
+    program = (
+        "import os, signal; from pathlib import Path; from duckicelake.query.processes import QueryProcess\n"
+        "process = QueryProcess()\n"
+        "with process.paused():\n"
+        "    while Path(f'/proc/{process.pid}/stat').read_text().rsplit(')', 1)[1].split()[0] != 'T': pass\n"
+        "    print(process.pid, process.folder, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], stdout=PIPE, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    pid, folder = killed.stdout.split()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or read_state(int(pid)) == "Z")
+    assert not Path(folder).exists()
 
 
 @pytest.mark.parametrize("program", ["query/worker.py", "query/content_worker.py", "rewrites/worker.py"])

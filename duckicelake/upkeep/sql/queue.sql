@@ -106,7 +106,7 @@ WHERE t.state <> 'running' AND (
 SELECT FROM duckicelake_upkeep FOR UPDATE;
 
 -- claim: take the best task, unless as many run as may, or one of its table: what was asked for, what has been due for a
--- day, then what gains most for its cost; last, whether others write to the lake: a snapshot each second, without upkeep's
+-- day, then what gains most for its cost
 UPDATE duckicelake_upkeep_task
 SET state = 'running', claim = %(claim)s, worker = %(worker)s, attempts = attempts + 1, message = NULL, counts = '{}',
     lease_until = clock_timestamp() + %(seconds)s * interval '1 second', changed = clock_timestamp()
@@ -123,11 +123,13 @@ WHERE task_id = (
     ORDER BY t.requested_by IS NULL, CASE WHEN t.created < clock_timestamp() - interval '1 day' THEN t.created END, t.rank DESC, t.available, t.task_id
     LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING task_id, table_id, kind, why, estimate, policies, target_size, condition, attempts,
-          trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-          (SELECT count(*) >= 5 FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
-           WHERE s.snapshot_id > (SELECT max(snapshot_id) - 100 FROM ducklake_snapshot)
-             AND s.snapshot_time > clock_timestamp() - interval '5 seconds'
-             AND c.changes_made !~ '(compacted_table|merge_adjacent|rewrite_delete|inline_flush|flushed_inlined):');
+          trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
+-- has_writers: whether others write to the lake: a snapshot each second, without upkeep's
+SELECT count(*) >= 5 FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
+WHERE s.snapshot_id > (SELECT max(snapshot_id) - 100 FROM ducklake_snapshot)
+  AND s.snapshot_time > clock_timestamp() - interval '5 seconds'
+  AND c.changes_made !~ '(compacted_table|merge_adjacent|rewrite_delete|inline_flush|flushed_inlined):';
 
 -- renew: say that a task goes on, and how far it is; the time in milliseconds since the epoch
 UPDATE duckicelake_upkeep_task
