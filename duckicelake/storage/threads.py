@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
-from threading import Semaphore
-from typing import Final, TypeVar
+from threading import Event, Semaphore, Thread
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -63,6 +63,36 @@ def start_within(slots: Semaphore, act: Callable[[], R]) -> Callable[[], R] | No
     beginning = _open_pool().submit(copy_context().run, act)
     beginning.add_done_callback(lambda _: slots.release())
     return _build_getter(beginning, act)
+
+
+class DaemonCall(Generic[R]):
+    """A call in a thread of its own that may hang: its caller waits as long as it wants, the process ends anyway."""
+
+    def __init__(self, act: Callable[[], R]) -> None:
+        """Begin the call."""
+        self._act = act
+        self._made: list[R] = []
+        self._error: BaseException | None = None
+        self._ended = Event()
+        Thread(target=copy_context().run, args=(self._run,), name="duckicelake-call", daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end for so many seconds; return whether it has come."""
+        return self._ended.wait(seconds)
+
+    def read_result(self) -> R:
+        """Return the result of a call that has ended, or raise its exception."""
+        if self._error is not None:
+            raise self._error
+        return self._made[0]
+
+    def _run(self) -> None:
+        try:
+            self._made.append(self._act())
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever reads the result
+            self._error = error
+        finally:
+            self._ended.set()
 
 
 def _build_getter(beginning: Future[R], act: Callable[[], R]) -> Callable[[], R]:

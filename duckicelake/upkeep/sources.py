@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Final
@@ -17,6 +18,7 @@ from duckicelake.maintenance.policy import QUIET_HOURS, parse_policy
 from duckicelake.maintenance.task import UpkeepTask
 from duckicelake.postgres.queries import Transaction
 from duckicelake.settings.model import Settings
+from duckicelake.storage.threads import DaemonCall
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.policies import find_policies
 from duckicelake.upkeep.queue import DueTask
@@ -30,6 +32,8 @@ _PUNCTUALITY: Final = 0.9
 
 WORKER_ADVICE: Final = "set DUCKICELAKE_UPKEEP_WORKERS to 1 or more, or run `duckicelake work`"
 
+_WAIT_SECONDS: Final = 1.0
+"""For which a look is waited for that asks stores, which may hang. Tasks that it finds later wake the workers."""
 _MAX_REST_SECONDS: Final = 60.0
 """For which a source isn't asked that fails again and again."""
 
@@ -38,7 +42,8 @@ _MAX_REST_SECONDS: Final = 60.0
 class _Schedule:
     """When a source is asked next, and until when it is known whether the lake has anything for it; by `monotonic`.
 
-    setting: None: it is asked at each look. failures: how many calls have failed since the last that did not.
+    setting: None: it is asked at each look. failures: how many calls have failed since the last that did not. look: the
+    one that is under way.
     """
 
     source: UpkeepSource
@@ -48,6 +53,7 @@ class _Schedule:
     is_used: bool = False
     known_until: float = 0.0
     failures: int = 0
+    look: DaemonCall[int] | None = None
 
     def rest(self, seconds: float) -> None:
         """Ask the source no sooner than after so many seconds."""
@@ -116,8 +122,11 @@ class SourcePlanner:
 def _ask(services: Services, schedule: _Schedule) -> int | None:
     """Ask a source if that is due and no other process does; return how many tasks may be taken since then.
 
-    Where it fails, the others leave it alone for a while, too.
+    Where it fails, the others leave it alone for a while, too. A look that takes long goes on in its thread; the first
+    call after its end returns what it found.
     """
+    if schedule.look is not None:
+        return _read_look(schedule, 0)
     if monotonic() < schedule.next_at:
         return None
     if schedule.setting is None:
@@ -125,11 +134,27 @@ def _ask(services: Services, schedule: _Schedule) -> int | None:
     until = _take(services, schedule, schedule.setting)
     if until is None:
         return None
+    schedule.look = DaemonCall(partial(_look, services, schedule, schedule.setting, until))
+    return _read_look(schedule, _WAIT_SECONDS)
+
+
+def _look(services: Services, schedule: _Schedule, setting: str, until: datetime) -> int:
+    """Put what a source finds due into the queue, and leave the next look to any process."""
     count = _enqueue(services, schedule.source.find_due(services))
-    schedule.next_at = monotonic() + schedule.seconds
     with services.database.statement() as cursor:
-        queue.end_look(cursor, schedule.setting, until, _PUNCTUALITY * schedule.seconds)
+        queue.end_look(cursor, setting, until, _PUNCTUALITY * schedule.seconds)
     return count
+
+
+def _read_look(schedule: _Schedule, seconds: float) -> int | None:
+    """Wait for so many seconds for the end of a look; return how many tasks it has made, None if it goes on."""
+    look = schedule.look
+    if look is None or not look.wait(seconds):
+        schedule.next_at = monotonic() + max(schedule.seconds, _WAIT_SECONDS)
+        return None
+    schedule.look = None
+    schedule.next_at = monotonic() + schedule.seconds
+    return look.read_result()
 
 
 def _take(services: Services, schedule: _Schedule, setting: str) -> datetime | None:

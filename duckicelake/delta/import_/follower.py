@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import Final
@@ -22,12 +23,14 @@ from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_sch
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.postgres.database import Database
-from duckicelake.storage.threads import run_in_parallel
+from duckicelake.storage.threads import DaemonCall, run_in_parallel
 
 _TURN_SECONDS: Final = 10.0
 """After which a task ends with its transaction, as other tables have new versions too. The rest has its own turn."""
 _REST_RATIO: Final = 5.0
 """A store rests for so many times as long as it was waited for: waits of up to 12 s take a sixth of a worker's time."""
+_ANSWER_SECONDS: Final = 3.0
+"""For which a task waits for the first answer of its store."""
 _MIN_REST_SECONDS: Final = 5.0
 _MAX_REST_SECONDS: Final = 60.0
 
@@ -173,6 +176,7 @@ def run_follow(services: Services, task: UpkeepTask, control: TaskControl) -> Ta
     began = monotonic()
     first, ends_at, has_more = source.position.version + 1, began + _TURN_SECONDS, False
     try:
+        _require_answer(services, source)
         for after in sync_in_parts(services, source, control.check):
             source, began = after, monotonic()
             control.report({"versions": source.position.version + 1 - first})
@@ -196,6 +200,26 @@ def run_follow(services: Services, task: UpkeepTask, control: TaskControl) -> Ta
     came = f"version {last}" if last == first else f"versions {first} to {last}"
     more = ", and more are there" if has_more else ""
     return TaskOutcome("done", f"{came} came{more}", (), {"versions": last - first + 1}, has_more=has_more)
+
+
+def _require_answer(services: Services, source: DeltaSource) -> None:
+    """Ask the store for the next version's file, whether or not that is there.
+
+    Raises UnavailableError if the store doesn't answer soon. It then rests for long: each of its requests would hold a
+    worker.
+    """
+    name = LogListing(source.root).commit_name(source.position.version + 1)
+    call = DaemonCall(partial(services.store.size, name))
+    if not call.wait(_ANSWER_SECONDS):
+        error = UnavailableError(f"the store of {source.root} did not answer within {_ANSWER_SECONDS:g} seconds")
+        find_rests(services.database).begin(source.root, error, _MAX_REST_SECONDS / _REST_RATIO)
+        raise error
+    try:
+        call.read_result()
+    except UnavailableError:
+        raise
+    except Exception:  # noqa: BLE001 - the sync says what it is
+        return
 
 
 def _find_followed(services: Services, namespace: Namespace, table: str) -> DeltaSource | None:
