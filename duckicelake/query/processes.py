@@ -202,7 +202,7 @@ class QueryProcess:
                 await asyncio.wait({working}, timeout=_INTERRUPT_SECONDS)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Stop the process for as long as the block, or until a message comes to it, or this process ends."""
         self._popen.send_signal(SIGSTOP)
         try:

@@ -121,5 +121,5 @@ def slow_down(process: QueryProcess, control: TaskControl) -> Iterator[None]:
 def _take_turns(process: QueryProcess, control: TaskControl, ended: Event) -> None:
     while not ended.wait(WORK_SECONDS):
         if control.has_writers:
-            with process.paused():
+            with process.pause():
                 ended.wait(REST_SECONDS)

@@ -107,7 +107,7 @@ def test_a_process_rests_while_there_are_writers_alone(services: Services) -> No
 def test_a_process_that_rests_is_woken_by_a_message(services: Services) -> None:
     with open_process(services, CONTROL, ("main",), "t") as opened:
         opened._ask(b"F", ONE)
-        with opened.process.paused():
+        with opened.process.pause():
             wait_until(lambda: read_state(opened.process.pid) == "T")
             assert opened._ask(b"F", ONE) == [[1]]
 
@@ -116,7 +116,7 @@ def test_a_process_that_rests_ends_with_its_server() -> None:
     program = (
         "import os, signal; from pathlib import Path; from duckicelake.query.processes import QueryProcess\n"
         "process = QueryProcess()\n"
-        "with process.paused():\n"
+        "with process.pause():\n"
         "    while Path(f'/proc/{process.pid}/stat').read_text().rsplit(')', 1)[1].split()[0] != 'T': pass\n"
         "    print(process.pid, process.folder, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

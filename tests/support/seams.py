@@ -116,7 +116,7 @@ class FusedStore:
         self.store.check()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class FusedDatabase:
     database: Database
     fuse: Fuse
