@@ -5,9 +5,13 @@ WHERE schema_name = %(schema_name)s AND table_name = %(table_name)s AND lease = 
   AND id <> %(id)s AND ended IS NULL AND lease_until < clock_timestamp();
 
 -- begin: add a job, unless it is there or its lease is taken
-INSERT INTO duckicelake_job (id, kind, schema_name, table_name, run_id, lease, principal, engine, parameters, lease_until)
+INSERT INTO duckicelake_job (id, kind, schema_name, table_name, run_id, lease, principal, engine, parameters, lease_until,
+    table_id)
 VALUES (%(id)s, %(kind)s, %(schema_name)s, %(table_name)s, %(run_id)s, %(lease)s, %(principal)s, %(engine)s,
-        %(parameters)s, clock_timestamp() + %(seconds)s * interval '1 second')
+        %(parameters)s, clock_timestamp() + %(seconds)s * interval '1 second',
+        (SELECT t.table_id
+         FROM ducklake_table t JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+         WHERE t.end_snapshot IS NULL AND (s.schema_name, t.table_name) = (%(schema_name)s, %(table_name)s)))
 ON CONFLICT DO NOTHING;
 
 -- inputs: what a job of a principal's says that it reads; nothing if there is none

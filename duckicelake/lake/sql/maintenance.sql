@@ -90,15 +90,25 @@ sized AS MATERIALIZED (
            ELSE '[]' END AS filter_columns
     FROM ruled r
 ),
+-- jobs that did something to all files of these tables: by id, as names change; older servers noted names alone
+done AS MATERIALIZED (
+    SELECT w.schema_name, w.table_name, w.filter_columns, j.number, j.kind, j.started, j.parameters, j.counts, j.snapshot_ids
+    FROM sized w JOIN duckicelake_job j ON j.table_id = w.table_id
+    WHERE j.kind IN ('sort', 'bloom-filters', 'remove-orphans') AND j.result IN ('done', 'unchanged')
+    UNION ALL
+    SELECT w.schema_name, w.table_name, w.filter_columns, j.number, j.kind, j.started, j.parameters, j.counts, j.snapshot_ids
+    FROM sized w JOIN duckicelake_job j USING (schema_name, table_name)
+    WHERE j.table_id IS NULL
+      AND j.kind IN ('sort', 'bloom-filters', 'remove-orphans') AND j.result IN ('done', 'unchanged')
+),
 -- the last jobs that left no file out of those before a snapshot; the files of their own snapshots are as they should be.
 -- One for Bloom filters counts only if its columns hold all that the table asks for now, by id: names change
 whole AS (
     SELECT DISTINCT ON (schema_name, table_name, kind) schema_name, table_name, kind,
            (counts ->> 'ducklake-snapshot')::bigint AS upto, snapshot_ids, parameters ->> 'order' AS sorted_by,
            CASE WHEN json_typeof(parameters -> 'order-keys') = 'array' THEN parameters -> 'order-keys' END AS order_keys
-    FROM duckicelake_job JOIN sized USING (schema_name, table_name)
-    WHERE kind IN ('sort', 'bloom-filters') AND result IN ('done', 'unchanged')
-      AND (kind = 'sort' OR (parameters -> 'column-ids')::jsonb @> filter_columns)
+    FROM done
+    WHERE (kind = 'sort' OR (kind = 'bloom-filters' AND (parameters -> 'column-ids')::jsonb @> filter_columns))
       AND counts ->> 'ducklake-snapshot' ~ '^[0-9]{1,18}$'
     ORDER BY schema_name, table_name, kind, number DESC
 ),
@@ -107,8 +117,8 @@ whole_snapshot AS (
 ),
 cleaned AS (
     SELECT schema_name, table_name, trunc(extract(epoch FROM max(started)) * 1000)::bigint AS cleaned_ms
-    FROM duckicelake_job
-    WHERE kind = 'remove-orphans' AND result IN ('done', 'unchanged')
+    FROM done
+    WHERE kind = 'remove-orphans'
     GROUP BY schema_name, table_name
 ),
 noted AS (
