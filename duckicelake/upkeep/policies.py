@@ -1,6 +1,6 @@
 """Policies of upkeep: those of the whole lake, and what a table's come to, with who says each."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,6 +56,18 @@ def find_policies(services: Services, namespace: Namespace, table: str | None) -
     except BadInputError as error:
         return EffectivePolicies(values, str(error))
     return EffectivePolicies(values)
+
+
+def find_nearest(
+    services: Services, policy: str, tables: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[int, str | None]]:
+    """Find the id of each live table of these names of schema and table, and what the nearest says of one policy."""
+    schemas, names = zip(*tables, strict=True) if tables else ((), ())
+    parameters = {"schemas": list(schemas), "tables": list(names), "policy": policy}
+    with services.database.statement(only_reads=True) as cursor:
+        rows = cursor.execute(_SQL.nearest, parameters).fetchall()
+    default = services.maintenance.get(policy)
+    return {(schema, name): (table_id, default if said is None else said) for schema, name, table_id, said in rows}
 
 
 def read_lake_policies(services: Services) -> dict[str, str]:

@@ -10,17 +10,16 @@ from typing import Final
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.upkeep_tasks import UpkeepSource
-from duckicelake.errors import BadInputError, NoSuchTableError
+from duckicelake.errors import BadInputError
 from duckicelake.features.registry import load_hooks
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
-from duckicelake.lake.ducklake import maintenance
 from duckicelake.maintenance.policy import QUIET_HOURS, parse_policy
 from duckicelake.maintenance.task import UpkeepTask
 from duckicelake.postgres.queries import Transaction
 from duckicelake.settings.model import Settings
 from duckicelake.storage.threads import DaemonCall
 from duckicelake.upkeep import queue
-from duckicelake.upkeep.policies import find_policies
+from duckicelake.upkeep.policies import find_nearest
 from duckicelake.upkeep.queue import DueTask
 
 _USE_SECONDS: Final = 5.0
@@ -215,14 +214,16 @@ def find_asked(
 
 def _identify(services: Services, tasks: Sequence[UpkeepTask]) -> list[DueTask]:
     """Add the ids and the quiet hours of the tables, and what is wrong with them. Tables that are gone are left out."""
-    found = []
-    for task in tasks:
-        with services.database.statement(only_reads=True) as cursor:
-            ids = maintenance.read_table_ids(cursor, to_schema_name(task.namespace), task.table, 0, None)
-        if ids:
-            policies = _find_quiet_hours(services, task)
-            found.append(DueTask(ids[0][0], task, task.why, policies, _find_problem(policies)))
-    return found
+    names = [(to_schema_name(task.namespace), task.table) for task in tasks]
+    found = find_nearest(services, QUIET_HOURS, set(names)) if names else {}
+    due = []
+    for task, name in zip(tasks, names, strict=True):
+        if name not in found:
+            continue
+        table_id, quiet = found[name]
+        policies = {} if quiet is None else {QUIET_HOURS: quiet}
+        due.append(DueTask(table_id, task, task.why, policies, _find_problem(policies)))
+    return due
 
 
 def _find_problem(policies: Mapping[str, str]) -> str | None:
@@ -231,11 +232,3 @@ def _find_problem(policies: Mapping[str, str]) -> str | None:
     except BadInputError as error:
         return str(error)
     return None
-
-
-def _find_quiet_hours(services: Services, task: UpkeepTask) -> dict[str, str]:
-    try:
-        values = find_policies(services, task.namespace, task.table).values
-    except NoSuchTableError:
-        return {}
-    return {value.name: value.value for value in values if value.name == QUIET_HOURS}

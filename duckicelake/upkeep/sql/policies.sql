@@ -49,3 +49,24 @@ SELECT EXISTS (
       AND (%(table_name)s::text IS NULL OR EXISTS (
           SELECT FROM ducklake_table t
           WHERE t.schema_id = s.schema_id AND t.end_snapshot IS NULL AND t.table_name = %(table_name)s)));
+
+-- nearest: of one policy, what the nearest says of live tables of these names: the table, its namespaces, the lake
+WITH wanted AS (
+    SELECT s.schema_id, s.schema_name, t.table_id, t.table_name
+    FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (schema_name, table_name)
+    JOIN duckicelake_schemas() s ON s.schema_name = w.schema_name AND s.end_snapshot IS NULL AND NOT s.is_nested
+    JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = w.table_name AND t.end_snapshot IS NULL
+),
+inherited AS (
+    SELECT DISTINCT ON (w.schema_id) w.schema_id, n.properties ->> %(policy)s AS value
+    FROM (SELECT DISTINCT schema_id, schema_name FROM wanted) w
+    JOIN duckicelake_schemas() p ON p.end_snapshot IS NULL AND duckicelake_is_within(w.schema_name, p.schema_name)
+    JOIN duckicelake_namespace n ON n.schema_id = p.schema_id AND n.properties ->> %(policy)s IS NOT NULL
+    ORDER BY w.schema_id, cardinality(p.levels) DESC
+)
+SELECT w.schema_name, w.table_name, w.table_id,
+       coalesce(d.metadata -> 'properties' ->> %(policy)s, i.value, u.policies ->> %(policy)s)
+FROM wanted w
+CROSS JOIN duckicelake_upkeep u
+LEFT JOIN duckicelake_table d USING (table_id)
+LEFT JOIN inherited i USING (schema_id);
