@@ -3,6 +3,7 @@
 This module must not import DuckDB, which is slow: every server uses it at its start, to check whose a warehouse is.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,8 @@ _DELTA_LOG: Final = "_delta_log"
 """The folder of Delta logs. Their files stay even where the feature `delta` is not installed."""
 _TEMPORARY_PREFIX: Final = ".tmp-"
 """Names of files that the local store hasn't finished begin so."""
+_TEMPORARY_PATTERN: Final = re.compile(r"\.tmp-[0-9a-f]{32}")
+"""Their whole names. No metadata has them: a file gets its own name once it is complete."""
 _METADATA_SUFFIX: Final = ".metadata.json"
 _CHECKSUM_SUFFIX: Final = ".crc"
 """Hadoop's checksum of the file `x` is `.x.crc`, and stays with it."""
@@ -63,14 +66,16 @@ def find_unneeded_of_any_age(services: Services, files: Sequence[StoredFile]) ->
 
 
 def find_unneeded(services: Services, kept: KeptFiles, files: Sequence[StoredFile]) -> list[StoredFile]:
-    """Find the files that no row names and that don't lie where others may keep files."""
+    """Find the files that no row names. Where others may keep files, find only those that a server left unfinished."""
     names = {_file_name(file) for file in files} - kept.names
     if not names:
         return []
     with services.database.reading() as cursor:
         unnamed = locations.find_unnamed_files(cursor, sorted(names))
     ours = [file for file in files if _file_name(file) in unnamed]
-    ours = [file for file in ours if kept.foreign_places.isdisjoint(list_prefixes(file.location))]
+    ours = [
+        file for file in ours if _is_unfinished(file) or kept.foreign_places.isdisjoint(list_prefixes(file.location))
+    ]
     return [file for file in ours if not _is_view_metadata(services, file)]
 
 
@@ -79,6 +84,11 @@ def is_lake_file(file: StoredFile, suffixes: tuple[str, ...]) -> bool:
     name = _file_name(file)
     is_finished = name.endswith(suffixes) and f"/{_DELTA_LOG}/" not in file.location
     return name.startswith(_TEMPORARY_PREFIX) or (is_finished and _is_usable(file))
+
+
+def _is_unfinished(file: StoredFile) -> bool:
+    """Return whether a server of ours has written the file, and not to its end."""
+    return _TEMPORARY_PATTERN.fullmatch(_file_name(file)) is not None
 
 
 def _is_view_metadata(services: Services, file: StoredFile) -> bool:

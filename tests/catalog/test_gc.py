@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import duckdb
 import pytest
@@ -116,6 +117,27 @@ def test_what_failed_commits_and_killed_writers_left_goes_and_all_else_stays(
     assert not any(path.exists() for path in left)
     assert orphans(services) == set()
     assert_all_there(services, client, ducklake)
+
+
+@pytest.mark.parametrize("ending", ["gc disabled", "dropped"])
+def test_unfinished_file_goes_from_the_place_of_a_table_that_keeps_all_others(
+    services: Services, client: Client, litter: Callable[[str], set[Path]], ending: str
+) -> None:
+    client.create()
+    left = litter("t")
+    unfinished = put(local(client.metadata()["location"]) / "data" / f".tmp-{uuid4().hex}")
+    others = put(unfinished.with_name(f".tmp-{uuid4()}"))
+    if ending == "dropped":
+        tables.drop_table(services, NS, "t", purge=False)
+    else:
+        client.commit(set_properties(**{"gc.enabled": "false"}))
+    assert {path for path in orphans(services) if path.name.startswith(".tmp-")} == {unfinished}
+    os.utime(unfinished)
+    assert unfinished not in {local(file.location) for file in find_orphans(services, now_ms() - DAY_MS)}
+    collect(services)
+    assert not unfinished.exists()
+    assert others.exists()
+    assert (ending == "dropped") or all(path.exists() for path in left if path.is_relative_to(unfinished.parents[1]))
 
 
 def test_young_files_stay(services: Services, client: Client, litter: Callable[[str], set[Path]]) -> None:
