@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from duckicelake.errors import BadInputError, CatalogError, DeliveryError
+from duckicelake.errors import BadInputError, CatalogError, DeliveryError, format_count
 from duckicelake.rest.http import BUSY_STATUSES, HttpConnection, HttpResponse, NoAnswerError
 from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.rest.retry import RetryPolicy, parse_retry_after
@@ -22,9 +22,16 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_ROWS: Final = 500
 """Of one message; a longer snapshot takes several."""
+MAX_MESSAGE_BYTES: Final = 1_048_576
+"""Of the body of a message, unless one row has more: what nginx takes by default."""
+_TOO_LARGE_STATUS: Final = 413
 _WRITTEN_KEY: Final = "whsec_"
 """How the text of a secret begins."""
 _MIN_SECRET_BYTES: Final = 16
+_TAIL: Final = b"]}}"
+"""Of a message."""
+_SPARE_BYTES: Final = 64
+"""For a position that becomes longer."""
 _EXCERPT_CHARS: Final = 200
 _ANSWER_BYTES: Final = 65_536
 _ASK_SECONDS: Final = 30.0
@@ -67,9 +74,11 @@ def sign_message(secret: bytes, message_id: str, timestamp: int, body: bytes) ->
 
 
 class WebhookSink:
-    """Posts the changes of each snapshot, in messages of so many rows at most.
+    """Posts the changes of each snapshot, in messages of so many rows and bytes at most.
 
-    Where a message begins depends on the snapshot alone, so a message that is sent again has the same id and rows.
+    A message begins behind the last one that was taken, and its id says where it begins and ends. So a message that is
+    sent again has the same id and rows. One whose rows have become longer or shorter, as by a column that was added,
+    may end elsewhere, and is another message.
     """
 
     def __init__(
@@ -81,6 +90,8 @@ class WebhookSink:
         self._http = HttpConnection(self._server, guard)
         self._secret, self._table, self._state, self._retry_seconds = secret, table, state, retry_seconds
         self._lines: list[bytes] = []
+        self._bytes = 0
+        """Of the message with these lines, or some more."""
         self._last = FollowedTable()
 
     def find_place(self) -> FollowedTable:
@@ -91,10 +102,14 @@ class WebhookSink:
         """Take a row, and post the message that it ends."""
         position, last = place.change, self._last.change
         assert position is not None
-        if self._lines and last is not None and last.snapshot_id != row["_commit_snapshot_id"]:
+        is_full = self._bytes + len(line) > MAX_MESSAGE_BYTES
+        if self._lines and last is not None and (is_full or last.snapshot_id != row["_commit_snapshot_id"]):
             self._post(last)
-        self._lines.append(line)
         self._last = place
+        if not self._lines:
+            self._bytes = len(self._write_head(position)) + len(_TAIL) + _SPARE_BYTES
+        self._lines.append(line)
+        self._bytes += len(line) + 1
         if position.rows % MAX_MESSAGE_ROWS == 0:
             self._post(position)
 
@@ -110,12 +125,15 @@ class WebhookSink:
     def _post(self, last: RowChangePosition) -> None:
         """Post the rows up to a position, and keep it. Raises DeliveryError."""
         first = last.rows - len(self._lines)
-        data = {"table": self._table, "table-uuid": self._last.table_uuid, "position": str(last)}
-        head = json.dumps({"type": "table.rows-changed", "data": data})
-        body = head[:-2].encode() + b', "changes": [' + b",".join(self._lines) + b"]}}"
-        self._deliver(f"{self._last.table_uuid}.{last.snapshot_id}.{first}", body)
+        body = self._write_head(last) + b",".join(self._lines) + _TAIL
+        self._deliver(f"{self._last.table_uuid}.{last.snapshot_id}.{first}-{last.rows}", body)
         self._lines = []
         self._state.write(self._last)
+
+    def _write_head(self, last: RowChangePosition) -> bytes:
+        """Write what comes before the rows."""
+        data = {"table": self._table, "table-uuid": self._last.table_uuid, "position": str(last)}
+        return json.dumps({"type": "table.rows-changed", "data": data})[:-2].encode() + b', "changes": ['
 
     def _deliver(self, message_id: str, body: bytes) -> None:
         retry = RetryPolicy(self._retry_seconds)
@@ -157,7 +175,22 @@ class WebhookSink:
         if answer.status < 300:
             return None, False, None
         retry_after = parse_retry_after(answer.headers.get("retry-after"))
-        return _describe(answer), answer.status not in _SOON_STATUSES, retry_after
+        problem = _describe(answer)
+        if answer.status == _TOO_LARGE_STATUS:
+            problem = f"{problem}; {self._describe_longest(len(body))}"
+        return problem, answer.status not in _SOON_STATUSES, retry_after
+
+    def _describe_longest(self, size: int) -> str:
+        """Describe a message that is too large. size: of its body."""
+        last = self._last.change
+        assert last is not None
+        longest = max(range(len(self._lines)), key=lambda at: len(self._lines[at]))
+        number = last.rows - len(self._lines) + longest + 1
+        return (
+            f"the message has {size:,} bytes in {format_count(len(self._lines), 'row')}, the longest of them "
+            f"{len(self._lines[longest]):,} bytes: number {number} of snapshot {last.snapshot_id}. Let the receiver "
+            "take more, or leave columns out by --columns"
+        )
 
 
 def _describe(answer: HttpResponse) -> str:

@@ -5,8 +5,10 @@ import hashlib
 import hmac
 import json
 import random
+import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
 from duckicelake.errors import BadInputError
-from duckicelake.row_changes.webhook import parse_secret
+from duckicelake.row_changes.webhook import MAX_MESSAGE_BYTES, parse_secret
+from scripts.backends_job.processes import free_port
+from tests.ha.pair import NGINX, NGINX_CONFIG, has_listener, wait_until
 from tests.row_changes.conftest import Changes
 from tests.row_changes.killed_follower import FILE_STEPS, WEBHOOK_STEPS
 from tests.support.change_sinks import (
@@ -110,6 +114,64 @@ def test_webhook_that_is_away_for_longer_than_the_retries_is_asked_at_their_end(
     result = deliver(history, receiver.uri, tmp_path / "state", "--retry-seconds", "0.5")
     assert (result.exit_code, len(receiver.tries)) == (1, 1 + 5 + 2)
     assert "after 2 attempts: status 503" in result.output
+
+
+@contextmanager
+def nginx_before(receiver: Receiver, folder: Path) -> Iterator[str]:
+    """Run nginx before a receiver, which takes bodies of 1 MiB by default."""
+    if NGINX is None:
+        pytest.skip("nginx isn't installed: apt-get install nginx-light")
+    port = free_port()
+    config = folder / "nginx.conf"
+    shown = (
+        f"server {{ listen 127.0.0.1:{port}; client_body_buffer_size 2m; location / {{ proxy_pass {receiver.uri}; }} }}"
+    )
+    config.write_text(NGINX_CONFIG.format(folder=folder, shown=shown))
+    with subprocess.Popen([NGINX, "-p", str(folder), "-c", str(config), "-e", str(folder / "errors")]) as process:
+        try:
+            wait_until(lambda: has_listener(port))
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def test_messages_of_wide_rows_are_no_longer_than_nginx_takes(
+    changes: Changes, receiver: Receiver, tmp_path: Path
+) -> None:
+    changes.duck.execute("CREATE TABLE t (id BIGINT, name VARCHAR)")
+    changes.duck.execute("INSERT INTO t SELECT i, repeat('n', 9000 + i) FROM range(600) r(i)")
+    changes.duck.execute("INSERT INTO t SELECT i, repeat('ü', 500000) FROM range(3) r(i)")
+    with nginx_before(receiver, tmp_path) as uri:
+        result = deliver(changes, uri, tmp_path / "state")
+        assert result.exit_code == 0, result.output
+        assert collect(receiver) == changes.read()[0]
+        sizes = [len(body) for body in receiver.bodies]
+        assert len(sizes) == 6 + 3
+        assert max(sizes) <= MAX_MESSAGE_BYTES
+        assert min(sizes[:4]) > MAX_MESSAGE_BYTES - 10_000
+        changes.duck.execute("INSERT INTO t SELECT i, repeat('n', i * 400000) FROM range(1, 4) r(i)")
+        result = deliver(changes, uri, tmp_path / "state")
+        assert result.exit_code == 1
+        ((newest,),) = changes.duck.execute("SELECT max(snapshot_id) FROM ducklake_snapshots('lake')").fetchall()
+        assert "status 413" in result.output
+        assert "in 1 row, the longest of them 1,200," in result.output
+        assert f"number 3 of snapshot {newest}" in result.output
+        assert [row["id"] for row in collect(receiver)[-2:]] == [1, 2]
+    assert deliver(changes, receiver.uri, tmp_path / "state").exit_code == 0
+    assert collect(receiver) == changes.read()[0]
+
+
+def test_a_message_that_ends_elsewhere_is_another_one(changes: Changes, receiver: Receiver, tmp_path: Path) -> None:
+    """A column was added after a message was taken, and before that was noted."""
+    changes.duck.execute("CREATE TABLE t (id BIGINT, name VARCHAR)")
+    changes.duck.execute("INSERT INTO t SELECT i, repeat('n', 10000) FROM range(150) r(i)")
+    assert deliver(changes, receiver.uri, tmp_path / "state").exit_code == 0
+    changes.duck.execute("ALTER TABLE t ADD COLUMN more VARCHAR DEFAULT '" + "m" * 10_000 + "'")
+    assert deliver(changes, receiver.uri, tmp_path / "anew").exit_code == 0
+    ids = [headers["webhook-id"].split(".")[-1] for headers in receiver.headers]
+    assert [id_.partition("-")[0] for id_ in ids].count("0") == 2
+    assert len({*ids}) == len(ids)
+    assert [row["id"] for _, message in receiver.tries[2:] for row in message["data"]["changes"]] == [*range(150)]
 
 
 @pytest.mark.parametrize(
