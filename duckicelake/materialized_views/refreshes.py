@@ -362,7 +362,7 @@ def check_columns(found: Schema, schema: Schema) -> None:
 
 
 def _read_changes(cursor: Transaction, table_id: int, after: int, upto: int) -> tuple[LakeChange, ...]:
-    return native.read_changes(cursor, table_id, after, upto) if upto > after else ()
+    return native.read_row_changes(cursor, table_id, after, upto) if upto > after else ()
 
 
 def find_due(services: Services) -> Sequence[UpkeepTask]:

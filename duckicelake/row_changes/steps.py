@@ -112,7 +112,7 @@ class ChangeHistory:
         run: list[int] = []
         parameters = {"table_id": self.table.row.table_id, "after": after, "upto": found.upto}
         rearranged = {row[0] for row in self.cursor.execute(_SQL.rearranged, parameters).fetchall()} - {self.created_at}
-        for change in native.read_changes(self.cursor, self.table.row.table_id, after, found.upto):
+        for change in native.read_row_changes(self.cursor, self.table.row.table_id, after, found.upto):
             is_addition = change.snapshot_id not in rearranged and bool(change.kinds) and change.kinds <= _ADDITIONS
             if run and (not is_addition or len(run) == _MAX_RUN):
                 yield StepSnapshots(tuple(run), has_additions=True, has_removals=False)

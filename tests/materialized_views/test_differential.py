@@ -65,6 +65,12 @@ class History:
     def insert_many(self) -> None:
         self.views.lake.run("INSERT INTO t (k, v, s, d) SELECT i % 5, i / 4, 'r' || i % 3, i / 8 FROM range(40) r(i)")
 
+    def insert_and_remove(self) -> None:
+        """Write rows several times in one transaction, of which `changes_made` may say that it inserted alone."""
+        removal = self.random.choice(["DELETE FROM t WHERE s = 'twice' AND k < 3", "UPDATE t SET v = 7 WHERE k = -20"])
+        insert = "INSERT INTO t (k, v, s, d) SELECT i - 20, i, 'twice', 1 FROM range(30) r(i)"
+        self.views.lake.run("BEGIN", insert, removal, "COMMIT")
+
     def post(self) -> None:
         rows = [{"k": self.random.randint(0, 4), "v": "1.25", "s": "posted"}, {"k": None}]
         append_rows(self.views.services, PostedRows(("main",), "t", json.dumps(rows).encode(), "application/json"))
@@ -100,7 +106,13 @@ class History:
         self.views.lake.run("CALL ducklake_expire_snapshots('lake', older_than => now())")
 
     def step(self) -> None:
-        appends: list[Callable[[], None]] = [self.insert, self.insert, self.insert_many, self.post]
+        appends: list[Callable[[], None]] = [
+            self.insert,
+            self.insert,
+            self.insert_many,
+            self.insert_and_remove,
+            self.post,
+        ]
         moves: list[Callable[[], None]] = [self.flush, self.merge, self.rewrite]
         others: list[Callable[[], None]] = [
             self.delete,

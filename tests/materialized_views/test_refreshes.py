@@ -70,6 +70,17 @@ def test_refresh_is_unchanged_incremental_or_whole_by_what_happened(views: Views
     assert views.refresh("grouped", is_whole=True).last.reason == "asked for"
 
 
+@pytest.mark.parametrize("removal", ["DELETE FROM t WHERE k > 105", "UPDATE t SET v = 0 WHERE k > 105"])
+def test_transaction_that_removes_rows_it_inserted_had_more_than_appends(views: Views, removal: str) -> None:
+    """DuckDB 1.5.5 records that it inserted rows, and lists also those that it removed."""
+    views.create("grouped", GROUPS)
+    insert = "INSERT INTO t SELECT 100 + i, i, 'z' FROM range(30) r(i)"
+    views.lake.run("BEGIN", insert, removal, "COMMIT")
+    last = views.refresh("grouped").last
+    assert (last.mode, "deleted_from_table" in last.reason) == ("whole", True)
+    views.assert_exact("grouped", GROUPS)
+
+
 def test_flush_and_compaction_of_a_source_count_as_no_change(views: Views) -> None:
     views.create("grouped", GROUPS)
     views.lake.run("INSERT INTO t VALUES (1, 10, 'z')", "CALL ducklake_flush_inlined_data('lake')")

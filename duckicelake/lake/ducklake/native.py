@@ -32,6 +32,8 @@ from duckicelake.postgres.queries import Row, load_queries
 _SQL = load_queries("lake", "native")
 ROW_MOVING_KINDS = frozenset({"inline_flush", "flushed_inlined", "compacted_table"})
 """Kinds of changes that may take inlined rows out of Postgres."""
+ADDITION_KINDS = frozenset({"inserted_into_table", "inlined_insert"})
+"""Kinds of changes that bring rows."""
 _KINDS_BY_TABLE_ID = frozenset(
     {
         "inserted_into_table",
@@ -75,6 +77,25 @@ def read_changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> t
         touching = [change for change in touching if change.snapshot_id < upto]
         touching.append(LakeChange(upto, read_snapshot_time(cursor, upto), kinds))
     return tuple(touching)
+
+
+def read_row_changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[LakeChange, ...]:
+    """Read the same as `read_changes`, and besides that a snapshot removed rows which it had added itself.
+
+    DuckDB 1.5.5 records no deletion of a transaction that inserts rows and then updates or deletes some of them. Its
+    functions list those as added whose file was written before.
+    """
+    found = read_changes(cursor, table_id, after, upto)
+    if not any(change.kinds <= ADDITION_KINDS for change in found):
+        return found
+    parameters = {"table_id": table_id, "after": after, "upto": upto}
+    removing = {row[0] for row in cursor.execute(_SQL.removing, parameters).fetchall()}
+    return tuple(
+        replace(change, kinds=change.kinds | {"deleted_from_table"})
+        if change.snapshot_id in removing and change.kinds <= ADDITION_KINDS
+        else change
+        for change in found
+    )
 
 
 def _leave_out_drops(changes: Sequence[LakeChange]) -> list[LakeChange]:

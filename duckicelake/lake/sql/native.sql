@@ -208,3 +208,7 @@ FROM ducklake_snapshot WHERE snapshot_id >= %(at)s ORDER BY snapshot_id LIMIT 1;
 -- count_marked: how many of these snapshots have this said of them
 SELECT count(*) FROM ducklake_snapshot_changes
 WHERE snapshot_id = ANY(%(snapshot_ids)s::bigint[]) AND commit_extra_info = %(mark)s;
+
+-- removing: snapshots in (after, upto] that removed rows of a table's files
+SELECT DISTINCT begin_snapshot FROM ducklake_delete_file
+WHERE table_id = %(table_id)s AND begin_snapshot > %(after)s AND begin_snapshot <= %(upto)s;
