@@ -44,15 +44,15 @@ from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
 from duckicelake.rewrites.member_files import DamagedFiles, find_damaged, read_member_files
 from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
 from duckicelake.rewrites.processes import open_process
+from duckicelake.rewrites.row_order import has_order
 from duckicelake.rewrites.rows import (
     NewFile,
     ProcessFailedError,
     RewriteProcess,
-    RewrittenTable,
-    has_order,
     is_short_of_disk,
 )
 from duckicelake.rewrites.selection import FilePaths, MemberFile, RewriteGroup, choose_groups, count_files
+from duckicelake.rewrites.source import RewrittenTable
 
 _ROUNDS: Final = 3
 """Of choosing files: others may remove some while they are rewritten, by copy-on-write."""

@@ -18,8 +18,9 @@ from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepT
 from duckicelake.properties import BLOOM_FILTER_PREFIX
 from duckicelake.rewrites.actions import Rewrite
 from duckicelake.rewrites.member_files import find_damaged_footer
-from duckicelake.rewrites.rows import ProcessFailedError, RewriteProcess, RewrittenTable
+from duckicelake.rewrites.rows import ProcessFailedError, RewriteProcess
 from duckicelake.rewrites.selection import FilePaths, MemberFile, RewriteGroup, group_all
+from duckicelake.rewrites.source import RewrittenTable
 
 _FOOTERS_AT_ONCE: Final = 500
 _MAX_DIGITS: Final = 18

@@ -13,8 +13,9 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import DamagedTableError, FileMissingError
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.lake.side_tables import locations
-from duckicelake.rewrites.rows import RewriteProcess, RewrittenTable
+from duckicelake.rewrites.rows import RewriteProcess
 from duckicelake.rewrites.selection import MemberFile
+from duckicelake.rewrites.source import RewrittenTable
 
 _THREADS: Final = 16
 """That ask the store for files at once."""

@@ -10,17 +10,22 @@ from typing import Any, Final
 
 from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.errors import InvalidRequestError, QueryMemoryError, UnavailableError
-from duckicelake.iceberg.identifiers import Namespace, to_schema_name
-from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
-from duckicelake.iceberg.sort import SortOrder
-from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.maintenance.layout import RowOrder
 from duckicelake.query.processes import QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS
-from duckicelake.query.statement import LAKE
 from duckicelake.rewrites.file_options import LAST_UPDATED, ROW_ID, write_columns, write_file_options
 from duckicelake.rewrites.partitions import KEY_PREFIX, PresentPartitions
+from duckicelake.rewrites.row_order import write_order
 from duckicelake.rewrites.selection import MemberFile, RewriteGroup
+from duckicelake.rewrites.source import (
+    RewrittenTable,
+    SketchedColumn,
+    as_tuple,
+    quote,
+    quote_all,
+    write_path_filter,
+    write_rows,
+)
 
 _SPILLED: Final = "failed to offload"
 """In DuckDB's error where its temporary files take more than `max_temp_directory_size`."""
@@ -29,11 +34,6 @@ _DIRECT_SHARE: Final = 0.125
 """Of DuckDB's memory. Rows of larger files are sorted from a temporary table, which spills: a sort that reads files
 leaves no memory for their row groups. 350 MB of rows in 87 MB of files took over 256 MB so, and 128 MB from the table.
 """
-_CELLS: Final = 256
-"""Of each column of a z-order: so many ranges of about as many rows each."""
-_SAMPLE_ROWS: Final = 100_000
-_SKETCHED_AS: Final = {"boolean": "TINYINT", "int": "INTEGER", "long": "BIGINT", "timestamp": "TIMESTAMP"}
-"""DuckDB's types of columns that it may have in several."""
 
 
 class ProcessFailedError(InvalidRequestError):
@@ -48,45 +48,6 @@ class NewFile:
     rows: int
     stats: Mapping[str, Mapping[str, str]]
     keys: Mapping[str, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class RewrittenTable:
-    """The table whose rows are rewritten, as of a snapshot of DuckLake's."""
-
-    namespace: Namespace
-    name: str
-    metadata: TableMetadata
-    ducklake_id: int
-    codec: str
-
-    @property
-    def source(self) -> str:
-        """What DuckDB reads, called t."""
-        levels = (LAKE, to_schema_name(self.namespace), self.name)
-        return f"{'.'.join(map(quote_identifier, levels))} t AT (VERSION => {self.ducklake_id})"
-
-    @property
-    def keeps_updates(self) -> bool:
-        """Whether rows say when they were last updated."""
-        return self.metadata.format_version >= ROW_LINEAGE_VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class SketchedColumn:
-    """A column whose distinct values are counted."""
-
-    name: str
-    type: PrimitiveType
-
-    @property
-    def expression(self) -> str:
-        """SQL of its values, whose bytes in Arrow are those of Iceberg's single-value serialization."""
-        column = f"t.{quote_identifier(self.name)}"
-        if self.type.traits.family == "uuid":
-            return f"unhex(replace({column}::VARCHAR, '-', ''))"
-        wanted = str(self.type) if self.type.traits.family == "decimal" else _SKETCHED_AS.get(self.type.name)
-        return column if wanted is None else f"{column}::{wanted}"
 
 
 @dataclass(slots=True)
@@ -115,7 +76,7 @@ class RewriteProcess:
 
         partitions: by which the files are divided; None: they stay in the partition of the group.
         """
-        before, key = _write_order(table, group, order)
+        before, key = write_order(table, group, order)
         rows, after = self._select(table, group), list[str]()
         if key and group.size > _DIRECT_SHARE * self.limits.memory_bytes:
             before, after = [*before, f"CREATE OR REPLACE TEMP TABLE {_STAGED} AS {rows}"], [f"DROP TABLE {_STAGED}"]
@@ -136,7 +97,7 @@ class RewriteProcess:
 
     def count_partitions(self, table: RewrittenTable, group: RewriteGroup, partitions: PresentPartitions) -> int:
         """Count the partitions that the rows of a group belong to."""
-        keys = f"SELECT DISTINCT {_write_keys(partitions)} FROM {_write_rows(table, group)}"
+        keys = f"SELECT DISTINCT {_write_keys(partitions)} FROM {write_rows(table, group)}"
         ((count,),) = self._ask(b"F", {"query": f"SELECT count(*) FROM ({keys})", "parameters": {}})
         return int(count)
 
@@ -153,11 +114,11 @@ class RewriteProcess:
 
     def find_footer_error(self, files: Sequence[MemberFile]) -> str | None:
         """Read the footers of some files and no others; return DuckDB's reason if it can't, else None."""
-        return self._find_error(f"SELECT count(*) FROM parquet_schema({_quote_all(file.path for file in files)})")
+        return self._find_error(f"SELECT count(*) FROM parquet_schema({quote_all(file.path for file in files)})")
 
     def find_file_error(self, file: MemberFile) -> str | None:
         """Read all values of a file by itself; return DuckDB's reason if it can't, else None."""
-        return self._find_error(f"SELECT max(hash(t)) FROM read_parquet({_quote(file.path)}) t")
+        return self._find_error(f"SELECT max(hash(t)) FROM read_parquet({quote(file.path)}) t")
 
     def find_read_error(self, table: RewrittenTable, files: Sequence[MemberFile]) -> str | None:
         """Read all values of some files; return DuckDB's reason if it can't, else None.
@@ -165,7 +126,7 @@ class RewriteProcess:
         DuckDB opens other files of the table, too: their footers must be readable.
         """
         names = ", ".join(f"t.{quote_identifier(column.name)}" for column in table.metadata.schema().fields)
-        paths = _as_tuple(_quote_all(file.path for file in files))
+        paths = as_tuple(quote_all(file.path for file in files))
         return self._find_error(f"SELECT max(hash({names})) FROM {table.source} WHERE t.filename IN {paths}")
 
     def _find_error(self, query: str) -> str | None:
@@ -180,12 +141,12 @@ class RewriteProcess:
 
         columns: names by id. A file has a column by its id, under the name of then; by this name if it has no ids.
         """
-        listed = _quote_all(file.path for file in files)
+        listed = quote_all(file.path for file in files)
         query = (
             "WITH column_ AS (SELECT file_name, name, field_id, bool_or(field_id IS NOT NULL) OVER (PARTITION BY "
             f"file_name) AS has_ids FROM parquet_schema({listed})), wanted AS (SELECT file_name, name FROM column_ "
             f"WHERE CASE WHEN has_ids THEN field_id IN ({', '.join(map(str, columns))}) "
-            f"ELSE name IN {_as_tuple(_quote_all(columns.values()))} END) "
+            f"ELSE name IN {as_tuple(quote_all(columns.values()))} END) "
             f"SELECT DISTINCT m.file_name FROM parquet_metadata({listed}) m JOIN wanted w "
             "ON w.file_name = m.file_name AND w.name = m.path_in_schema WHERE m.bloom_filter_offset IS NULL "
             "AND coalesce(m.stats_null_count, 0) < m.num_values"
@@ -196,7 +157,7 @@ class RewriteProcess:
     def find_row_ids(self, table: RewrittenTable, file: MemberFile, positions: Sequence[int]) -> list[int]:
         """Find the row ids of rows of a file by their positions, as of the table's snapshot."""
         query = (
-            f"SELECT rowid FROM {table.source} WHERE filename = {_quote(file.path)} "
+            f"SELECT rowid FROM {table.source} WHERE filename = {quote(file.path)} "
             "AND file_row_number IN (SELECT unnest($positions::BIGINT[]))"
         )
         return [row_id for (row_id,) in self._ask(b"F", {"query": query, "parameters": {"positions": list(positions)}})]
@@ -205,7 +166,7 @@ class RewriteProcess:
         """Find rows of written files by their ids: positions by file."""
         query = (
             "SELECT filename, list(file_row_number) FROM "
-            f"read_parquet({_quote_all(map(str, files))}, filename := true, file_row_number := true) "
+            f"read_parquet({quote_all(map(str, files))}, filename := true, file_row_number := true) "
             f"WHERE {ROW_ID} IN (SELECT unnest($row_ids::BIGINT[])) GROUP BY filename"
         )
         found = self._ask(b"F", {"query": query, "parameters": {"row_ids": list(row_ids)}})
@@ -213,12 +174,12 @@ class RewriteProcess:
 
     def _select(self, table: RewrittenTable, group: RewriteGroup) -> str:
         columns = [*write_columns(table.metadata), f"t.rowid AS {ROW_ID}"]
-        files = _quote_all(file.path for file in group.files)
+        files = quote_all(file.path for file in group.files)
         listed = f"SELECT unnest({files}) AS filename"
         if table.keeps_updates:
             known = self._ask(b"G", {"files": [file.path for file in group.files]})
             numbers = ", ".join(
-                f"({_quote(file.path)}, {file.row.sequence_number}, {str(file.path in known).lower()})"
+                f"({quote(file.path)}, {file.row.sequence_number}, {str(file.path in known).lower()})"
                 for file in group.files
             )
             listed = f"FROM (VALUES {numbers}) v(filename, sequence_number, has_own)"
@@ -262,100 +223,6 @@ def _write_keys(partitions: PresentPartitions) -> str:
     return ", ".join(f"{expression} AS {KEY_PREFIX}{at}" for at, expression in enumerate(partitions.expressions))
 
 
-def has_order(metadata: TableMetadata, order: RowOrder) -> bool:
-    """Return whether rows of a table can be in an order: it has the columns, with single values."""
-    return {key.part.name.lower() for key in order.keys} <= _list_sortable(metadata).keys()
-
-
-def _write_order(table: RewrittenTable, group: RewriteGroup, order: RowOrder | None) -> tuple[list[str], str | None]:
-    """Return (statements to run before, what to sort by): the order, else the table's own."""
-    if order is None:
-        return [], _write_own_order(table.metadata)
-    columns = [_find_column(table.metadata, key.part.name) for key in order.keys]
-    if order.is_zorder:
-        return _write_zorder(table, group, columns)
-    keys = []
-    for key, column in zip(order.keys, columns, strict=True):
-        nulls = "NULLS FIRST" if key.nulls_first else "NULLS LAST"
-        keys.append(f"t.{column} {'DESC' if key.descending else 'ASC'} {nulls}")
-    return [], ", ".join(keys)
-
-
-def _write_own_order(metadata: TableMetadata) -> str | None:
-    order: SortOrder = metadata.sort_order()
-    names = {column.id: quote_identifier(column.name) for column in metadata.schema().fields}
-    keys = []
-    for part in order.fields:
-        if str(part.transform) != "identity" or part.source_id not in names:
-            return None
-        nulls = part.null_order.replace("-", " ").upper()
-        keys.append(f"t.{names[part.source_id]} {part.direction.upper()} {nulls}")
-    return ", ".join(keys) or None
-
-
-def _write_zorder(table: RewrittenTable, group: RewriteGroup, columns: Sequence[str]) -> tuple[list[str], str]:
-    """Number the ranges of each column by a sample, and mix the bits of the numbers."""
-    shares = ", ".join(str(number / _CELLS) for number in range(1, _CELLS))
-    cuts = ", ".join(f"quantile_disc({column}, [{shares}]) AS cuts{at}" for at, column in enumerate(columns))
-    sampled = f"SELECT * FROM {_write_rows(table, group)} USING SAMPLE {_SAMPLE_ROWS} ROWS"
-    before = [f"CREATE OR REPLACE TEMP TABLE cuts AS SELECT {cuts} FROM ({sampled})"]
-    cells = [
-        f"len(list_filter((SELECT cuts{at} FROM cuts), lambda cut: cut <= t.{column}))"
-        for at, column in enumerate(columns)
-    ]
-    bits = _CELLS.bit_length() - 1
-    mixed = [
-        f"((coalesce({cell}, 0) >> {bit}) & 1) << {bit * len(cells) + at}"
-        for bit in range(bits)
-        for at, cell in enumerate(cells)
-    ]
-    return before, f"({' | '.join(f'({one})' for one in mixed)})"
-
-
-def _find_column(metadata: TableMetadata, name: str) -> str:
-    """Return a column as SQL has it; InvalidRequestError for one that rows can't be ordered by."""
-    found = _list_sortable(metadata).get(name.lower())
-    if found is None:
-        raise InvalidRequestError(
-            f"The order names {name}, which is no column of the table with single values: change maintenance.sort.order"
-        )
-    return quote_identifier(found)
-
-
-def _list_sortable(metadata: TableMetadata) -> dict[str, str]:
-    columns = metadata.schema().fields
-    return {column.name.lower(): column.name for column in columns if isinstance(column.type, PrimitiveType)}
-
-
 def _strip_scheme(path: str) -> str:
     """Return a path as DuckDB names the file, without `file:` or `file://`."""
     return f"/{path.removeprefix('file:').lstrip('/')}" if path.startswith("file:") else path
-
-
-def _quote_all(texts: Any) -> str:
-    return f"[{', '.join(map(_quote, texts))}]"
-
-
-def _write_rows(table: RewrittenTable, group: RewriteGroup) -> str:
-    """Write what stands behind FROM for the rows of a group, called t."""
-    listed = f"SELECT unnest({_quote_all(file.path for file in group.files)}) AS filename"
-    return f"{table.source} SEMI JOIN ({listed}) f ON t.filename = f.filename WHERE {write_path_filter(group)}"
-
-
-def write_path_filter(group: RewriteGroup) -> str:
-    """Write a filter of the table's files to those of a group, or to few others between them.
-
-    DuckDB compares each file of the table with each name of a list, and stops at a range that it isn't in: 5,000 names
-    take as long for each file as to read a small one. Names that writers make one after the other are a range.
-    """
-    paths = [file.path for file in group.files]
-    span = f"t.filename BETWEEN {_quote(min(paths))} AND {_quote(max(paths))}"
-    return span if group.is_dense else f"{span} AND t.filename IN {_as_tuple(_quote_all(paths))}"
-
-
-def _as_tuple(quoted: str) -> str:
-    return f"({quoted[1:-1]})"
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

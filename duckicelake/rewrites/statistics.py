@@ -24,9 +24,8 @@ from duckicelake.rewrites.member_files import find_damaged, read_member_files
 from duckicelake.rewrites.processes import open_process
 from duckicelake.rewrites.rows import (
     ProcessFailedError,
-    RewrittenTable,
-    SketchedColumn,
 )
+from duckicelake.rewrites.source import RewrittenTable, SketchedColumn
 
 THETA_SKETCH: Final = "apache-datasketches-theta-v1"
 NDV: Final = "ndv"

@@ -11,7 +11,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.maintenance.policy import AUTOMATIC
 from duckicelake.rewrites.member_files import find_damaged_footer, read_member_files
 from duckicelake.rewrites.processes import open_process
-from duckicelake.rewrites.rows import RewrittenTable
+from duckicelake.rewrites.source import RewrittenTable
 from duckicelake.upkeep.planner import find_due
 from duckicelake.upkeep.worker import Worker
 from tests.rewrites.test_histories import Control, Duck, append, assert_sound, duck, history

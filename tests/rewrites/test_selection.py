@@ -6,8 +6,8 @@ import pytest
 
 from duckicelake.lake.state import FileRow
 from duckicelake.maintenance.policy import parse_policy
-from duckicelake.rewrites.rows import write_path_filter
 from duckicelake.rewrites.selection import FilePaths, MemberFile, RewriteGroup, choose_groups
+from duckicelake.rewrites.source import write_path_filter
 
 
 def make_files(paths: Sequence[str], size: int = 1) -> list[MemberFile]:
