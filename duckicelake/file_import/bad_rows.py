@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.file_import.column_types import quote_name, quote_text, to_duckdb_type
 from duckicelake.file_import.fits import Fit, get_member, repeats_key
-from duckicelake.file_import.source_rows import FILE_COLUMN, FileGroup
+from duckicelake.file_import.source_rows import FILE_COLUMN, FileGroup, forget_rejects, has_rejects
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -154,15 +154,16 @@ def _check_group(
     duck: DuckDBPyConnection, group: FileGroup, fields: Sequence[NestedField], rule: KeyRule, bad_rows: BadRows
 ) -> tuple[int, FileGroup]:
     """Check the rows of a group; return the number of good ones, and how they are read: quickly if all are good."""
+    quick = group if group.quick is None else group.quick
+    flaws = list(_list_flaws(quick, fields, rule))
+    if quick.rows and not flaws:
+        return quick.rows, replace(quick, is_clean=True)
     if group.quick is not None:
-        flaws = list(_list_flaws(group.quick, fields, rule))
-        counted = [(path, rows, 0) for path, rows in group.quick.rows.items()]
-        found = counted if counted and not flaws else _count_rows(duck, group.quick, flaws)
+        found = _count_rows(duck, quick, flaws)
         if not any(bad for _, _, bad in found):
-            return sum(count for _, count, _ in found), replace(group.quick, is_clean=True)
-    flaws = list(_list_flaws(group, fields, rule))
-    for table in ("reject_errors", "reject_scans"):
-        duck.execute(f"DROP TABLE IF EXISTS {table}")
+            return sum(count for _, count, _ in found), replace(quick, is_clean=True)
+        flaws = list(_list_flaws(group, fields, rule))
+    forget_rejects(duck)
     found = _count_rows(duck, group, flaws)
     by_path = {str(one.path): one for one in group.files}
     rejected = _keep_rejects(duck, group, bad_rows)
@@ -268,8 +269,7 @@ def _keep_rejects(duck: DuckDBPyConnection, group: FileGroup, bad_rows: BadRows)
     """Keep lines that are no records; return their numbers by path."""
     if group.kind not in {"csv", "json"}:
         return {}
-    exists = duck.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'reject_errors'").fetchone()
-    if not exists or not exists[0]:
+    if not has_rejects(duck):
         return {}
     scans = "(SELECT DISTINCT file_id, scan_id, file_path FROM reject_scans)"
     joined = f"reject_errors JOIN {scans} USING (scan_id, file_id)"

@@ -24,7 +24,7 @@ from pyiceberg.types import (
 
 from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text
 from duckicelake.file_import.fits import TEXT_TESTS, build_pointer
-from duckicelake.file_import.source_rows import FILE_COLUMN, JSON_SCALARS, FileGroup
+from duckicelake.file_import.source_rows import FILE_COLUMN, JSON_SCALARS, FileGroup, forget_rejects, has_rejects
 from duckicelake.file_import.table_columns import join_columns
 
 if TYPE_CHECKING:
@@ -57,40 +57,57 @@ def find_columns(
         ids = count(1)
         return group, {name: from_duckdb_type(type_, name, ids) for name, type_ in group.types.items()}
     open_names = [name for name in group.names if name.lower() not in known]
-    found = _infer_types(duck, group, open_names)
-    return group, {name: found.get(name) or known[name.lower()] for name in group.names}
+    found, rows = _infer_types(duck, group, open_names)
+    return replace(group, rows=rows, found=found), {
+        name: found.get(name) or known[name.lower()] for name in group.names
+    }
 
 
-def _infer_types(duck: DuckDBPyConnection, group: FileGroup, names: Sequence[str]) -> dict[str, IcebergType]:
-    """Find the first type that all values have: candidates by a sample, then by all rows until none of them fails."""
+def _infer_types(
+    duck: DuckDBPyConnection, group: FileGroup, names: Sequence[str]
+) -> tuple[dict[str, IcebergType], int]:
+    """Find the first type that all values have: candidates by a sample, then by all rows until none of them fails.
+
+    Return also the number of rows, if they were counted and none was rejected.
+    """
     tests = dict(enumerate(TEXT_TESTS))
     candidates = {name: list(tests) for name in names}
     sample = f"(FROM {group.read()} LIMIT {_SAMPLE_ROWS})"
-    failed = _find_failures(duck, sample, [(name, number) for name in names for number in tests])
+    failed, _ = _test_rows(duck, sample, [(name, number) for name in names for number in tests])
     for name, number in failed:
         candidates[name].remove(number)
     checked: set[tuple[str, int]] = set()
+    rows = 0
+    forget_rejects(duck)
     while wanted := [
         (name, kinds[0]) for name, kinds in candidates.items() if kinds and (name, kinds[0]) not in checked
     ]:
+        failed, counted = _test_rows(duck, group.read(), wanted, () if checked else group.names)
+        rows = rows or counted
         checked.update(wanted)
-        for name, number in _find_failures(duck, group.read(), wanted):
+        for name, number in failed:
             candidates[name].remove(number)
-    return {name: tests[kinds[0]][0] if kinds else StringType() for name, kinds in candidates.items()}
+    types = {name: tests[kinds[0]][0] if kinds else StringType() for name, kinds in candidates.items()}
+    return types, 0 if has_rejects(duck) else rows
 
 
-def _find_failures(duck: DuckDBPyConnection, rows: str, wanted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the pairs of column and test which some value fails; all of a column without values."""
-    if not wanted:
-        return []
-    failed = []
+def _test_rows(
+    duck: DuckDBPyConnection, rows: str, wanted: Sequence[tuple[str, int]], needed: Sequence[str] = ()
+) -> tuple[list[tuple[str, int]], int]:
+    """Return the pairs of column and test which some value fails, all of a column without values; and count the rows.
+
+    needed: columns of which DuckDB rejects broken UTF-8, as in those alone that a query reads.
+    """
+    failed, counted = [], 0
     for first in range(0, len(wanted), _MAX_TESTS):
         part = wanted[first : first + _MAX_TESTS]
         tests = ", ".join(map(_build_type_test, part))
-        answer = duck.execute(f"SELECT {tests} FROM {rows}").fetchone()
-        assert answer is not None
-        failed += [pair for pair, is_true in zip(part, answer, strict=True) if not is_true]
-    return failed
+        read = ", ".join(f"count({quote_name(name)})" for name in needed) or "0"
+        # DuckDB notes rejects at the end of a query, which fetchone doesn't wait for
+        ((*results, counted, _),) = duck.execute(f"SELECT {tests}, count(*), [{read}] FROM {rows}").fetchall()
+        failed += [pair for pair, is_true in zip(part, results, strict=True) if not is_true]
+        needed = ()
+    return failed, counted
 
 
 def _build_type_test(pair: tuple[str, int]) -> str:
@@ -104,7 +121,7 @@ def _find_json_columns(duck: DuckDBPyConnection, group: FileGroup) -> tuple[File
 
     The quick scan fails for a record that is no JSON; then its line is looked for by the other one.
     """
-    quick, found, rows = group.quick, None, dict[str, int]()
+    quick, found, rows = group.quick, None, 0
     if quick is not None:
         with suppress(duckdb.InvalidInputException):
             uniform = _find_uniform(duck, quick)
@@ -133,8 +150,8 @@ def _find_structure(duck: DuckDBPyConnection, rows: str) -> dict[str, Any] | Non
     return found[0] if found and isinstance(found[0], dict) else None
 
 
-def _find_uniform(duck: DuckDBPyConnection, quick: FileGroup) -> tuple[dict[str, str], dict[str, int]] | None:
-    """Find the types of flat records that all have the fields of the first ones, and count them by files.
+def _find_uniform(duck: DuckDBPyConnection, quick: FileGroup) -> tuple[dict[str, str], int] | None:
+    """Find the types of flat records that all have the fields of the first ones, and count them.
 
     None for others, and where a number is no long. It takes a third of the time for their structures.
     """
@@ -146,27 +163,25 @@ def _find_uniform(duck: DuckDBPyConnection, quick: FileGroup) -> tuple[dict[str,
     spec = quote_text(orjson.dumps(numbers or {next(iter(sample)): "UBIGINT"}).decode())
     greatest = f"max(greatest({', '.join(f'numbers.{quote_name(name)}' for name in numbers)}))" if numbers else "NULL"
     read = (
-        f"SELECT {FILE_COLUMN} AS file, json_type(record, [{paths}]) AS kinds, len(json_keys(record)) AS keys, "
+        f"SELECT json_type(record, [{paths}]) AS kinds, len(json_keys(record)) AS keys, "
         f"json_transform(record, {spec}) AS numbers FROM {quick.read()}"
     )
-    query = f"SELECT file, kinds, keys, count(*), {greatest} FROM ({read}) GROUP BY file, kinds, keys"
+    query = f"SELECT kinds, keys, count(*), {greatest} FROM ({read}) GROUP BY kinds, keys"
     found = duck.execute(f"{query} LIMIT {_MAX_FORMS + 1}").fetchall()
     if len(found) > _MAX_FORMS or not all(map(_is_flat, found)):
         return None
-    types = [_join_kinds(kinds) for kinds in list(zip(*(row[1] for row in found), strict=True))[1:]]
-    rows: Counter[str] = Counter()
-    for file, _, _, count_, _ in found:
-        rows[file] += count_
-    return None if None in types else (dict(zip(sample, map(str, types), strict=True)), dict(rows))
+    types = [_join_kinds(kinds) for kinds in list(zip(*(row[0] for row in found), strict=True))[1:]]
+    rows = sum(count_ for *_, count_, _ in found)
+    return None if None in types else (dict(zip(sample, map(str, types), strict=True)), rows)
 
 
 def _are_distinct(names: Collection[str]) -> bool:
     return len({name.lower() for name in names}) == len(names)
 
 
-def _is_flat(found: tuple[str, Sequence[str | None], int, int, int | None]) -> bool:
+def _is_flat(found: tuple[Sequence[str | None], int, int, int | None]) -> bool:
     """Return whether records of one kind are objects without other fields, and with no number above the longs."""
-    _, (kind, *kinds), keys, _, greatest = found
+    (kind, *kinds), keys, _, greatest = found
     return kind == "OBJECT" and keys == len(kinds) - kinds.count(None) and (greatest or 0) < 1 << 63
 
 
@@ -179,7 +194,7 @@ def _join_kinds(kinds: Iterable[str | None]) -> str | None:
     return found.pop() if len(found) == 1 and found <= {*JSON_SCALARS} else None
 
 
-def _read_members(quick: FileGroup, found: Mapping[str, Any], rows: Mapping[str, int]) -> FileGroup:
+def _read_members(quick: FileGroup, found: Mapping[str, Any], rows: int) -> FileGroup:
     """Let a scan parse all fields of a record at once, those of one type as text.
 
     Fields that differ by case alone aren't among them: DuckDB has no struct of both.

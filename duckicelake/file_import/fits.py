@@ -73,6 +73,11 @@ def fit_text(text: str, type_: IcebergType) -> Fit:
     return Fit(value, f"({trimmed} IS NOT NULL AND {value} IS NULL)")
 
 
+def fit_good_text(text: str, type_: IcebergType) -> Fit:
+    """Convert a text that is of one of the types of `TEXT_TESTS`, or stays text."""
+    return Fit(text if isinstance(type_, StringType) else f"CAST(nullif(trim({text}), '') AS {to_duckdb_type(type_)})")
+
+
 def _cast_text(text: str, type_: IcebergType) -> str:
     wanted = to_duckdb_type(type_)
     cast = f"TRY_CAST({text} AS {wanted})"

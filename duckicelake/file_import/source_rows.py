@@ -17,7 +17,7 @@ from pyiceberg.types import BooleanType, DoubleType, IcebergType, LongType
 from duckicelake.errors import BadInputError, BadSourceError, MissingRequirementError
 from duckicelake.extras import import_extra
 from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text, to_duckdb_type
-from duckicelake.file_import.fits import Fit, find_keys, fit_json, fit_member, fit_native, fit_text
+from duckicelake.file_import.fits import Fit, find_keys, fit_good_text, fit_json, fit_member, fit_native, fit_text
 from duckicelake.file_import.source_files import FileFormat, ReadableFile, check_whole
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class FileGroup:
         has_header: whether a file's first line is none of its records.
         forms: structures of the fields of JSON objects, by names.
         members: structures of the fields of JSON objects, by names, if the scan has them in its column `fields`.
-        rows: numbers of JSON objects by files, if each value is known to be of its field's type.
+        rows: number of records, if each value is known to be of its field's type, or of one of `found`.
+        found: types of the fields of CSV that all values have.
         is_clean: whether all records fit the columns that they are read for.
         quick: a scan of the same records that is faster, and doesn't know their lines.
 
@@ -84,7 +85,8 @@ class FileGroup:
     has_header: bool = False
     forms: Mapping[str, Any] = field(default_factory=dict)
     members: Mapping[str, Any] = field(default_factory=dict)
-    rows: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
+    found: Mapping[str, IcebergType] = field(default_factory=dict)
     is_clean: bool = False
     quick: FileGroup | None = None
 
@@ -107,7 +109,8 @@ class FileGroup:
         """Convert a column of the files into a type."""
         key = next(iter(self.find_keys(name)), name)
         if self.kind == "csv":
-            return fit_text(quote_name(key), type_)
+            is_known = self.rows and self.found.get(key) == type_
+            return fit_good_text(quote_name(key), type_) if is_known else fit_text(quote_name(key), type_)
         if self.kind == "json":
             return self._fit_member(name, key, type_)
         come = self.types[key]
@@ -122,6 +125,19 @@ class FileGroup:
         if self.rows and form in _SAFE_CASTS.get(type(type_), ()):
             return Fit(f"CAST({member} AS {to_duckdb_type(type_)})")
         return fit_text(member, type_) if form in JSON_SCALARS else fit_json(member, type_, form)
+
+
+def forget_rejects(duck: DuckDBPyConnection) -> None:
+    """Drop what DuckDB has noted of lines that are no records."""
+    for table in ("reject_errors", "reject_scans"):
+        duck.execute(f"DROP TABLE IF EXISTS {table}")
+
+
+def has_rejects(duck: DuckDBPyConnection) -> bool:
+    """Return whether DuckDB has noted lines that are no records since they were forgotten."""
+    is_there = duck.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'reject_errors'").fetchone()
+    found = duck.execute("SELECT count(*) FROM reject_errors").fetchone() if is_there and is_there[0] else None
+    return bool(found and found[0])
 
 
 def escape_pattern(path: str) -> str:
