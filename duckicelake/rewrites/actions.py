@@ -1,7 +1,7 @@
 """Tasks that rewrite a table's files, group by group; each is a commit of its own that changes no row."""
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +23,6 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.upkeep_tasks import TaskControl, UpkeepSource
 from duckicelake.errors import (
-    CatalogError,
     CommitFailedError,
     DamagedTableError,
     QueryMemoryError,
@@ -41,7 +40,9 @@ from duckicelake.lake.model import ColumnStats
 from duckicelake.maintenance.layout import RowOrder
 from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
-from duckicelake.rewrites.member_files import DamagedFiles, find_damaged, read_member_files
+from duckicelake.query.processes import OpenOrder
+from duckicelake.rewrites.intact_catalog import attach_copy
+from duckicelake.rewrites.member_files import HiddenFilesError, UnreadableFiles, find_damaged, read_member_files
 from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
 from duckicelake.rewrites.processes import open_process
 from duckicelake.rewrites.row_order import has_order
@@ -56,8 +57,6 @@ from duckicelake.rewrites.source import RewrittenTable
 
 _ROUNDS: Final = 3
 """Of choosing files: others may remove some while they are rewritten, by copy-on-write."""
-_MOST_DAMAGES: Final = 10
-"""After which a task gives up: to find a damaged file, the others are read about once more."""
 
 
 def compact(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
@@ -68,40 +67,6 @@ def compact(services: Services, task: UpkeepTask, control: TaskControl) -> TaskO
 def sort(services: Services, task: UpkeepTask, control: TaskControl) -> TaskOutcome:
     """Rewrite all files, their rows in the policy's order. Raises as `compact`."""
     return Rewrite(services, task, control, is_whole=True).run()
-
-
-@dataclass(slots=True)
-class UnreadableFiles:
-    """Files that a task has found damaged, and leaves out. reasons: in words, of each time some were found."""
-
-    paths: set[str] = field(default_factory=set)
-    reasons: list[str] = field(default_factory=list)
-
-    def add(self, found: DamagedFiles | None, error: CatalogError) -> None:
-        """Note what a statement failed at.
-
-        Raises the error if nothing is wrong with a file; DamagedTableError if that was left out before, or too many are
-        damaged.
-        """
-        if found is None:
-            raise error
-        if self.paths.issuperset(found.paths) or len(self.reasons) >= _MOST_DAMAGES:
-            raise found.as_error() from error
-        self.paths |= set(found.paths)
-        self.reasons.append(found.reason)
-
-    def leave_out(self, files: Sequence[MemberFile]) -> list[MemberFile]:
-        """Return the files without the damaged ones."""
-        return [file for file in files if file.path not in self.paths]
-
-    def explain(self) -> str | None:
-        """Say what was left out."""
-        return f"Left out: {' '.join(self.reasons)}" if self.reasons else None
-
-    def check(self) -> None:
-        """Raise DamagedTableError if there are such files: there is nothing to do but for them."""
-        if self.reasons:
-            raise DamagedTableError(" ".join(self.reasons))
 
 
 @dataclass(slots=True)
@@ -122,32 +87,41 @@ class Rewrite:
         default_factory=lambda: {"rewritten files": 0, "added files": 0, "rewritten bytes": 0}
     )
     damage: UnreadableFiles = field(default_factory=UnreadableFiles)
+    rounds: int = 0
 
     def run(self) -> TaskOutcome:
         """Rewrite group by group. Raises what `load_current_table` and commits do."""
-        try:
-            return self._run(has_wide_rows=False)
-        except QueryMemoryError as error:
-            if is_short_of_disk(error):
-                raise
-            return self._run(has_wide_rows=True)
+        has_wide_rows = False
+        while True:
+            try:
+                return self._run(has_wide_rows=has_wide_rows)
+            except HiddenFilesError:
+                self.control.check()
+            except QueryMemoryError as error:
+                if has_wide_rows or is_short_of_disk(error):
+                    raise
+                has_wide_rows = True
 
     def _run(self, *, has_wide_rows: bool) -> TaskOutcome:
         namespace, name = self.task.namespace, self.task.table
-        with open_process(self.services, self.control, namespace, name, has_wide_rows=has_wide_rows) as process:
-            version, groups = self._choose(process)
+        prepare, known = self._hide_files()
+        with open_process(
+            self.services, self.control, namespace, name, has_wide_rows=has_wide_rows, prepare=prepare
+        ) as process:
+            version, groups = self._choose(process, known or self._load())
             if not (groups or self.snapshot_ids):  # what was committed before memory ran out counts
                 self.damage.check()
                 return self.explain_no_groups(version)
             self.control.report(count_files(groups))
-            rounds = 0
             while True:
                 whole_upto, damages = version.lake_snapshot, len(self.damage.reasons)
                 skipped = [group for group in groups if not self._rewrite_group(process, version, group)]
-                rounds += len(self.damage.reasons) == damages
-                if not skipped or rounds == _ROUNDS:
+                self.rounds += len(self.damage.reasons) == damages
+                if not skipped or self.rounds >= _ROUNDS:
                     break
-                version, groups = self._choose(process)
+                if self.damage.hidden:  # the process knows no other version
+                    raise HiddenFilesError
+                version, groups = self._choose(process, self._load())
             self.counts["skipped groups"] = len(skipped)
         done = bool(self.snapshot_ids)
         if not done:
@@ -181,8 +155,20 @@ class Rewrite:
         del version
         return TaskOutcome("unchanged", "no files are worth it any more")
 
-    def _choose(self, process: RewriteProcess) -> tuple[TableVersion, list[RewriteGroup]]:
+    def _hide_files(self) -> tuple[Callable[[OpenOrder], OpenOrder], TableVersion | None]:
+        """Return how a process opens the lake without the files that DuckDB can't open, and the only version it knows.
+
+        None: it knows all versions.
+        """
+        if not self.damage.hidden:
+            return lambda order: order, None
         version = self._load()
+        files = read_member_files(self.services, version)
+        hidden = [file.row.ducklake_id for file in files if file.path in self.damage.hidden]
+        ids = [ducklake_id for ducklake_id in hidden if ducklake_id is not None]
+        return lambda order: attach_copy(self.services, order, version, ids), version
+
+    def _choose(self, process: RewriteProcess, version: TableVersion) -> tuple[TableVersion, list[RewriteGroup]]:
         files = read_member_files(self.services, version)
         paths = FilePaths(files)
         files = [file for file in files if file.row.added_snapshot_id not in self.snapshot_ids]
@@ -207,7 +193,9 @@ class Rewrite:
         try:
             written = self._write_group(process, table, group)
         except (UnavailableError, ProcessFailedError) as error:
-            self.damage.add(find_damaged(self.services, process, table, group.files, version), error)
+            self.damage.add(
+                find_damaged(self.services, process, table, group.files, version, self.damage.hidden), error
+            )
             return False
         upload = SnapshotUpload(self.services, version.metadata)
         try:

@@ -56,8 +56,7 @@ class _FilterRewrite(Rewrite):
                 try:
                     without |= process.find_files_without_filters(some, columns)
                 except (UnavailableError, ProcessFailedError) as error:
-                    damaged = find_damaged_footer(self.services, process, some)
-                    raise damaged.as_error() if damaged else error from error
+                    self.damage.add(find_damaged_footer(self.services, process, some), error)
         return group_all((file for file in files if file.path in without), self.task.target_size, paths)
 
     def _group_by_names(self, files: Sequence[MemberFile]) -> list[tuple[dict[int, str], list[MemberFile]]]:

@@ -1,8 +1,8 @@
 """Read the data files of main for rewrites, and find the one for which a task failed, so that the queue names it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -10,7 +10,7 @@ from duckicelake.catalog.commit.replaced_files import read_deleted_positions
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import DamagedTableError, FileMissingError
+from duckicelake.errors import CatalogError, DamagedTableError, FileMissingError
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.lake.side_tables import locations
 from duckicelake.rewrites.rows import RewriteProcess
@@ -19,6 +19,8 @@ from duckicelake.rewrites.source import RewrittenTable
 
 _THREADS: Final = 16
 """That ask the store for files at once."""
+_MOST_DAMAGES: Final = 10
+"""After which a task gives up: to find a damaged file, the others are read about once more."""
 _ADVICE: Final = (
     "Restore the file, or roll the table back to a snapshot without it, and ask for the task again. "
     "`duckicelake doctor` lists missing files"
@@ -47,14 +49,63 @@ def read_member_files(services: Services, version: TableVersion) -> list[MemberF
 
 @dataclass(frozen=True, slots=True)
 class DamagedFiles:
-    """Files that can't be read, and why in words that name the first of them."""
+    """Files that can't be read, and why in words that name the first of them.
+
+    are_opened: whether DuckDB can open them, so that it reads other files of the table beside them.
+    """
 
     paths: tuple[str, ...]
     reason: str
+    are_opened: bool = False
 
     def as_error(self) -> DamagedTableError:
         """Return an error that says it."""
         return DamagedTableError(self.reason)
+
+
+class HiddenFilesError(Exception):
+    """DuckDB can't open a file of the table: a process without the file is to read the others."""
+
+
+@dataclass(slots=True)
+class UnreadableFiles:
+    """Files that a task has found damaged, and leaves out.
+
+    paths: all of them; hidden: those that DuckDB can't open. reasons: in words, of each time some were found.
+    """
+
+    paths: set[str] = field(default_factory=set)
+    hidden: set[str] = field(default_factory=set)
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, found: DamagedFiles | None, error: CatalogError) -> None:
+        """Note what a statement failed at.
+
+        Raises the error if nothing is wrong with a file; DamagedTableError if that was left out before, or too many are
+        damaged; HiddenFilesError if DuckDB can't open it.
+        """
+        if found is None:
+            raise error
+        if self.paths.issuperset(found.paths) or len(self.reasons) >= _MOST_DAMAGES:
+            raise found.as_error() from error
+        self.paths |= set(found.paths)
+        self.reasons.append(found.reason)
+        if not found.are_opened:
+            self.hidden |= set(found.paths)
+            raise HiddenFilesError
+
+    def leave_out(self, files: Sequence[MemberFile]) -> list[MemberFile]:
+        """Return the files without the damaged ones."""
+        return [file for file in files if file.path not in self.paths]
+
+    def explain(self) -> str | None:
+        """Say what was left out."""
+        return f"Left out: {' '.join(self.reasons)}" if self.reasons else None
+
+    def check(self) -> None:
+        """Raise DamagedTableError if there are such files: there is nothing to do but for them."""
+        if self.reasons:
+            raise DamagedTableError(" ".join(self.reasons))
 
 
 def find_damaged(
@@ -63,24 +114,28 @@ def find_damaged(
     table: RewrittenTable,
     files: Sequence[MemberFile],
     version: TableVersion,
+    known: Collection[str] = (),
 ) -> DamagedFiles | None:
     """Find what is wrong with a file at which a statement failed; None if none is at fault.
 
     A damaged file is found by halves, so that all are read about once more. Raises UnavailableError if the store
-    doesn't answer. version: the table's, of which DuckDB may have opened other files, too.
+    doesn't answer. version: the table's, of which DuckDB may have opened other files, too. known: files that it hasn't.
     """
     found = _find_missing(services, files)
     if found is not None or not process.can_answer:
         return found
     unreadable = _find_unreadable(process, table, files)
     if unreadable is not None and not _is_damaged(process, unreadable[0]):
-        own = {file.path for file in files}
+        own = {*known, *(file.path for file in files)}
         others = [file for file in read_member_files(services, version) if file.path not in own]
         found = _find_missing(services, others)
         if found is not None:
             return found
         unreadable = _bisect(process.find_footer_error, others) or unreadable
-    return _blame(services, unreadable)
+    found = _blame(services, unreadable)
+    if found is None or unreadable is None:
+        return None
+    return replace(found, are_opened=process.find_footer_error([unreadable[0]]) is None)
 
 
 def find_damaged_footer(

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -74,17 +74,24 @@ _KEEPER: Final = ProcessKeeper()
 
 @contextmanager
 def open_process(
-    services: Services, control: TaskControl, namespace: Namespace, name: str, *, has_wide_rows: bool = False
+    services: Services,
+    control: TaskControl,
+    namespace: Namespace,
+    name: str,
+    *,
+    has_wide_rows: bool = False,
+    prepare: Callable[[OpenOrder], OpenOrder] = lambda order: order,
 ) -> Iterator[RewriteProcess]:
     """Have a process that reads a table for as long as the block. MissingExtraError without the extra `queries`.
 
     control: of the task; while there are writers beside it, the process works a third of the time. has_wide_rows: one
-    thread writes small row groups, where there was no memory for those of several.
+    thread writes small row groups, where there was no memory for those of several. prepare: changes how it opens the
+    lake.
 
     A new one starts and opens the lake beside the block. It is kept for the next task unless a statement fails.
     """
     limits = QueryLimits(1, control.memory_bytes, control.scratch_bytes, _STATEMENT_SECONDS, 0)
-    order = build_open_order(services, is_restricted=False)
+    order = prepare(build_open_order(services, is_restricted=False))
     threads = 1 if has_wide_rows else max(1, min(os.cpu_count() or 1, limits.memory_bytes // _THREAD_BYTES))
     order = replace(order, settings={**order.settings, "preserve_insertion_order": True, "threads": threads})
     kept = _KEEPER.take((order, limits))

@@ -182,7 +182,7 @@ def compress_by_lzo(path: Path) -> None:
     [Path.unlink, cut_off, encrypt, empty, encrypt_by_duckdb, spoil_footer, exaggerate_footer],
     ids=lambda act: act.__name__,
 )
-def test_file_that_can_not_be_opened_is_named_and_the_task_goes_on_once_it_is_back(
+def test_file_that_can_not_be_opened_is_left_out_by_name(
     lake: Client, ducklake: Duck, damage: Callable[[Path], None]
 ) -> None:
     before = duckdb_rows(ducklake)
@@ -191,13 +191,40 @@ def test_file_that_can_not_be_opened_is_named_and_the_task_goes_on_once_it_is_ba
     damage(path)
     plan(lake.services)
     found = work(lake.services)
-    assert found.state == "blocked", found
-    for text in (path.name, "Restore the file", "is missing" if damage is Path.unlink else "can't be read"):
+    assert (found.state, found.counts["rewritten files"], len(list_files(ducklake))) == ("done", 5, 2), found
+    for text in ("Left out: ", path.name, "Restore the file", "missing" if damage is Path.unlink else "can't be read"):
         assert text in str(found.message), found.message
-    assert len(list_files(ducklake)) == 6
+    plan(lake.services)
+    assert [task.kind for task in tasks(lake.services) if task.state == "queued"] == []
+    request_part(lake.services, NS, "t", (), "id >= 0")
+    found = work(lake.services)
+    assert (found.state, path.name in str(found.message), len(list_files(ducklake))) == ("blocked", True, 2), found
     path.write_bytes(data)
+    request_part(lake.services, NS, "t", (), "id >= 0")
+    found = work(lake.services)
+    assert (found.state, found.message, len(list_files(ducklake))) == ("done", None, 1), found
+    assert duckdb_rows(ducklake) == before
+
+
+def test_files_of_all_damages_are_left_out_together(lake: Client, ducklake: Duck) -> None:
+    """Rows that are deleted in the others stay so, inlined deletes among them."""
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 10)")
+    ducklake.execute("DELETE FROM lake.ns.t WHERE id = 3")
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    for number in range(6, 10):
+        ducklake.execute(f"INSERT INTO lake.ns.t SELECT range, 'x', {{'a': range}} FROM range({number}, {number} + 20)")
+    ducklake.execute("DELETE FROM lake.ns.t WHERE id = 12")
+    before = duckdb_rows(ducklake)
+    paths = [local(str(path)) for path, *_ in list_files(ducklake)]
+    kept = dict(zip(paths[1::2], (path.read_bytes() for path in paths[1::2]), strict=True))
+    for path, damage in zip(kept, (Path.unlink, Path.unlink, spoil_footer, empty, cut_out), strict=True):
+        damage(path)
     request_tasks(lake.services, None, None, ("compact",))
-    assert work(lake.services).state == "done"
+    found = work(lake.services)
+    assert (found.state, found.counts["rewritten files"], len(list_files(ducklake))) == ("done", 5, 6), found
+    assert all(path.name in str(found.message) or "and 1 more" in str(found.message) for path in kept), found.message
+    for path, data in kept.items():
+        path.write_bytes(data)
     assert duckdb_rows(ducklake) == before
 
 

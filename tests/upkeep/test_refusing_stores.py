@@ -72,11 +72,25 @@ def fail_with(status: int, method: str, suffix: str = "") -> Spoil:
     return lambda request: status if request.method == method and request.path.split("?")[0].endswith(suffix) else None
 
 
+def deny_one_file() -> Spoil:
+    """Deny reads of the data file of a bucket that is read first."""
+    denied: dict[str, str] = {}
+
+    def spoil(request: Request) -> int | None:
+        path = request.path.split("?")[0]
+        if request.method != "GET" or not path.endswith(".parquet"):
+            return None
+        return 403 if denied.setdefault(path.split("/")[1], path) == path else None
+
+    return spoil
+
+
 FAULTS: dict[str, tuple[Spoil, str]] = {
     "writes are denied": (fail_with(403, "PUT"), "403.*let the server's key get, put, delete"),
     "the store is busy": (fail_with(503, "PUT"), "answers 503|doesn't answer"),
     "answers to writes are lost": (fail_with(BREAK_OFF, "PUT"), "doesn't answer"),
     "reads are denied": (fail_with(403, "GET", ".parquet"), "403.*let the server's key get"),
+    "reads of one file are denied": (deny_one_file(), "403.*let the server's key get"),
     "reads break off": (fail_with(BREAK_OFF, "GET", ".parquet"), "doesn't answer"),
 }
 
@@ -127,6 +141,36 @@ def test_store_that_fails_keeps_a_task_waiting(
     assert only(services).state == "done", only(services).message
     assert duckdb_rows(duck) == before
     assert [file.location for file in find_orphans(fresh(services), EVER)] == []
+
+
+def cut_off(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+@pytest.mark.parametrize("change", [None, cut_off], ids=["missing", "cut off"])
+def test_damaged_file_in_a_bucket_is_left_out_by_name(
+    services: Services, duck: Duck, change: Callable[[bytes], bytes] | None
+) -> None:
+    client = Client(services)
+    duck.execute("CREATE SCHEMA lake.ns")
+    client.create()
+    insert_files(duck)
+    client.metadata()
+    before = duckdb_rows(duck)
+    files = "SELECT data_file FROM ducklake_list_files('lake', 't', schema => 'ns') ORDER BY data_file"
+    path = duck.execute(files).fetchall()[1][0]
+    data = services.store.read(path)
+    services.store.delete(path)
+    if change is not None:
+        services.store.write(path, change(data))
+    request_tasks(services, NS, "t", ("compact",))
+    assert Worker(LIMITS).work(fresh(services))
+    found = only(services)
+    assert (found.state, found.counts.get("rewritten files")) == ("done", 2), found.message
+    assert re.search(f"Left out: .*{path}.*{'is missing' if change is None else 'read'}", str(found.message)), found
+    services.store.delete(path)
+    services.store.write(path, data)
+    assert duckdb_rows(duck) == before
 
 
 def list_snapshots(client: Client) -> list[int]:

@@ -188,6 +188,12 @@ def _read_table_names() -> tuple[str, ...]:
 DUCKLAKE_TABLES: Final = _read_table_names()
 
 
+def list_tables_of(cursor: Cursor[Row], table_id: int) -> list[tuple[str, str, Sequence[str]]]:
+    """List DuckLake's own tables and the inlined deletes of one table: their schema, names and columns."""
+    found = cursor.execute(_SQL.tables_of, {"table_id": table_id}).fetchall()
+    return [(schema, name, columns) for schema, name, columns in found]
+
+
 def prepare_catalog(database: Database, data_path: str, *, creates: bool = True) -> str:
     """Adopt the catalog and migrate it, or create it; return its DATA_PATH, which ends in "/".
 

@@ -329,3 +329,11 @@ CREATE TABLE ducklake_view (
 
 -- keep_itself: let a new lake flush and compact its tables without being asked
 UPDATE duckicelake_upkeep SET policies = '{"maintenance.automatic": "flush,compact"}';
+
+-- tables_of: DuckLake's tables and their columns, but for those of inlined rows, and of other tables' inlined deletes
+SELECT current_schema()::text, table_name::text, array_agg(column_name::text)
+FROM information_schema.columns
+WHERE table_schema = current_schema()
+  AND (table_name = 'ducklake_inlined_delete_' || %(table_id)s::bigint
+       OR starts_with(table_name, 'ducklake_') AND table_name !~ '^ducklake_inlined_(data|delete)_[0-9]+')
+GROUP BY table_name ORDER BY table_name;
