@@ -60,6 +60,7 @@ class TableStatistics(SpecModel):
     cleaned_ms: int | None = None
     manifests: int
     small_manifests: int
+    plain_deletes: int
 
 
 class FoundFile(SpecModel):

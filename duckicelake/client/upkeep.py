@@ -110,6 +110,7 @@ class UpkeepInfo:
     cleaned_ms: int | None
     manifests: int
     small_manifests: int
+    plain_deletes: int = 0
 
     @property
     def size(self) -> TableSize:

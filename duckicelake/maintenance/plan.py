@@ -56,6 +56,7 @@ class MaintenanceState:
     cleaned_ms: int | None = None
     manifests: int = 0
     small_manifests: int = 0
+    plain_deletes: int = 0
 
 
 _STATE_FIELDS: Final = {
@@ -222,11 +223,14 @@ def count_files_with_deletes(table: MaintenanceState, ratio: float) -> int:
 
 
 def _explain_delete_rewrite(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:
-    excess = table.delete_files - table.files_with_deletes
-    if (table.format_version or 0) < _DELETES_VERSION or excess < policy.excess_deletes:
+    if (table.format_version or 0) < _DELETES_VERSION:
         return None
-    delete_files = format_count(table.delete_files, "delete file")
-    return f"{delete_files} for {format_count(table.files_with_deletes, 'data file')} with deletes"
+    if table.delete_files - table.files_with_deletes >= policy.excess_deletes:
+        delete_files = format_count(table.delete_files, "delete file")
+        return f"{delete_files} for {format_count(table.files_with_deletes, 'data file')} with deletes"
+    if table.plain_deletes >= policy.excess_deletes:
+        return f"{format_count(table.plain_deletes, 'delete file')} from before the table had deletion vectors"
+    return None
 
 
 def _explain_manifest_packing(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:

@@ -16,6 +16,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.upkeep_tasks import TaskControl
 from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION
 from duckicelake.lake.state import FileRow
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.rewrites.actions import commit_replaced
@@ -34,13 +35,13 @@ def rewrite_deletes(services: Services, task: UpkeepTask, control: TaskControl) 
     """Merge the position delete files of each partition into one, and remove those of data files that have left.
 
     From format version 3 on a data file has one deletion vector, of which nothing is to be merged; files from before an
-    upgrade become vectors where a data file has several. Raises what commits do.
+    upgrade become vectors. Raises what commits do.
     """
 
     def attempt(listed: _ListedFiles, is_alone: bool) -> TaskOutcome:
         replaced = _find_replaced(listed)
         if not (replaced.merged or replaced.dangling):
-            return TaskOutcome("unchanged", "no data file has several position delete files")
+            return TaskOutcome("unchanged", "no data file has position delete files that could become fewer")
         snapshot_id = commit_replaced(services, task, listed.version, replaced, is_alone=is_alone)
         counts = {"data files with deletes": len(replaced.merged), "removed delete files": len(replaced.dangling)}
         return TaskOutcome("done", None, (snapshot_id,), counts)
@@ -90,14 +91,18 @@ def _run(
 
 
 def _find_replaced(listed: _ListedFiles) -> ReplacedFiles:
-    """Find what position delete files are about: files of partitions in which one has several, and files that left."""
+    """Find what position delete files are about, and files that left.
+
+    They are files of partitions in which one has several; from format version 3 on, all.
+    """
     space, manifests = listed.space, listed.manifests
     deletes = space.files(space.live(one for one in manifests if one.content == ManifestContent.DELETES))
     plain = {file_id for file_id, file in deletes.items() if _is_plain(file)}
     live = space.find_among(manifests, space.targets_of(plain))
     rows = [row for row in space.deletions_of(live) if row.delete_file_id in plain]
     counts = Counter(row.data_file_id for row in rows)
-    merged = _select_partitions(space.files(live), counts)
+    has_vectors = listed.version.metadata.format_version >= ROW_LINEAGE_VERSION
+    merged = frozenset(counts) if has_vectors else _select_partitions(space.files(live), counts)
     return ReplacedFiles({}, merged=merged, dangling=frozenset(plain - {row.delete_file_id for row in rows}))
 
 

@@ -85,6 +85,33 @@ def test_deletes_from_before_an_upgrade_become_vectors(
     assert_sound(services)
 
 
+def test_single_deletes_from_before_an_upgrade_become_vectors(
+    services: Services, client: Client, duck: Duck, control: Control
+) -> None:
+    """Each data file has one delete file of its own, so that there is nothing to merge."""
+    client.create()
+    for number in range(4):
+        client.append(*((i, "n") for i in range(number * 10, number * 10 + 10)))
+    for number in range(3):
+        metadata = client.metadata()
+        client.commit(delete(metadata, (data_files(metadata)[number], number)))
+    client.commit(set_properties(**{"maintenance.delete-files.min-excess": "3"}))
+    assert list_due(services) == []
+    assert rewrite_deletes(services, task("rewrite-deletes"), control).result == "unchanged"
+    client.commit({"requirements": [], "updates": [{"action": "upgrade-format-version", "format-version": 3}]})
+    rows = duckdb_rows(duck)
+    assert list_due(services) == ["3 delete files from before the table had deletion vectors"]
+    outcome = rewrite_deletes(services, task("rewrite-deletes"), control)
+    assert (outcome.result, outcome.counts["data files with deletes"]) == ("done", 3)
+    answer = Client(fresh(services)).load()
+    summary = answer["metadata"]["snapshots"][-1]["summary"]
+    assert (summary["removed-position-delete-files"], summary["added-dvs"]) == ("3", "3")
+    assert duckdb_rows(duck) == pyiceberg_rows(answer) == rows
+    assert list_due(services) == []
+    assert rewrite_deletes(services, task("rewrite-deletes"), control).result == "unchanged"
+    assert_sound(services)
+
+
 def list_due(services: Services) -> list[str]:
     with services.database.reading() as cursor:
         now_ms = read_clock(cursor)

@@ -67,6 +67,7 @@ class UpkeepStatistics:
     cleaned_ms: int | None
     manifests: int
     small_manifests: int
+    plain_deletes: int
 
 
 def read_table_ids(

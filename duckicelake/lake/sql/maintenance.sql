@@ -232,6 +232,18 @@ listed AS (
                               SELECT unnest(h.manifest_ids) FROM duckicelake_snapshot h
                               WHERE h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id))) m) m
               GROUP BY content, spec_id) g) l
+),
+-- delete files from before a table had a format version with deletion vectors
+outdated AS (
+    SELECT k.table_id, count(*) AS files
+    FROM known k
+    JOIN duckicelake_snapshot h ON h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id
+    CROSS JOIN LATERAL unnest(h.manifest_ids) AS w (manifest_id)
+    JOIN duckicelake_manifest m ON m.manifest_id = w.manifest_id AND m.content = 1
+    CROSS JOIN LATERAL unnest(m.added || m.existing) AS e (file_id)
+    JOIN duckicelake_file d ON d.file_id = e.file_id AND d.content = 1 AND lower(d.file_format) <> 'puffin'
+    WHERE k.format_version >= 3
+    GROUP BY k.table_id
 )
 SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.target,
        (SELECT coalesce(jsonb_object_agg(key, CASE WHEN key = 'gc.enabled' AND EXISTS (
@@ -253,13 +265,14 @@ SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.
        coalesce(f.by_deleted_tenths, ARRAY[0,0,0,0,0,0,0,0,0]),
        coalesce(m.by_part, '{}'), coalesce(m.files, 0)::bigint, coalesce(m.bytes, 0)::bigint,
        coalesce(h.snapshots, 0), h.oldest_ms, r.refs_end_ms, r.branch_age_ms, h.current_ms, h.described_ms, c.cleaned_ms,
-       coalesce(l.manifests, 0), coalesce(l.small_manifests, 0)
+       coalesce(l.manifests, 0), coalesce(l.small_manifests, 0), coalesce(x.files, 0)
 FROM sized s
 LEFT JOIN filed f USING (table_id)
 LEFT JOIN small m USING (table_id)
 LEFT JOIN history h USING (table_id)
 LEFT JOIN retained r USING (table_id)
 LEFT JOIN listed l USING (table_id)
+LEFT JOIN outdated x USING (table_id)
 LEFT JOIN whole o ON o.schema_name = s.schema_name AND o.table_name = s.table_name AND o.kind = 'sort'
 -- the order in the names that its columns have now
 LEFT JOIN LATERAL (
