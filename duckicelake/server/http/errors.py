@@ -38,11 +38,33 @@ def parse_body(model: type[Model], body: bytes) -> Model:
     hold a NUL character: Postgres has none.
     """
     if has_nul(body):
-        raise InvalidRequestError("Invalid request: the body holds a NUL character (\\u0000), which can't be stored")
+        raise InvalidRequestError(
+            f"Invalid request: {_locate_nul(body)} holds a NUL character (\\u0000), which can't be stored"
+        )
     try:
         return model.model_validate_json(body)
     except ValidationError as invalid:
         raise InvalidRequestError(explain_findings(invalid.errors(include_url=False))) from invalid
+
+
+def _locate_nul(body: bytes) -> str:
+    """Name the first text with a NUL character, or the object of whose keys one has it."""
+    try:
+        rest: list[tuple[tuple[int | str, ...], Any]] = [((), orjson.loads(body))]
+    except orjson.JSONDecodeError:
+        return "the body"
+    while rest:
+        place, value = rest.pop()
+        shown = _format_place(place) or "the body"
+        if isinstance(value, str) and "\0" in value:
+            return shown
+        if isinstance(value, dict):
+            if any("\0" in key for key in value):
+                return f"a key of {shown}"
+            rest += reversed([((*place, key), inner) for key, inner in value.items()])
+        elif isinstance(value, list):
+            rest += reversed([((*place, index), inner) for index, inner in enumerate(value)])
+    return "the body"
 
 
 def explain_findings(findings: Sequence[Any]) -> str:
