@@ -92,8 +92,12 @@ class LakeActivity:
         kinds: Sequence[str] = (),
         wait: float = 0.0,
         limit: int = 1000,
+        has_retries: bool = True,
     ) -> EventPage:
-        """Return the next events behind a position, at most so many. wait: seconds for one, if there is none."""
+        """Return the next events behind a position, at most so many. wait: seconds for one, if there is none.
+
+        The server answers 503 while the feed hasn't come to the position. has_retries: ask again then, for a minute.
+        """
         query = {"limit": str(limit), "wait": f"{wait:g}"} | ({"from": after} if after else {})
         query |= {"kind": ",".join(kinds)} if kinds else {}
         levels = parse_name(name) if name else ()
@@ -101,7 +105,9 @@ class LakeActivity:
             query |= {"namespace": "\x1f".join(levels[:-1]), "table": levels[-1]}
         elif levels:
             query["namespace"] = "\x1f".join(levels)
-        answer = self.client.get(self.client.iceberg("events"), query, seconds=wait + _WAIT_SECONDS)
+        answer = self.client.get(
+            self.client.iceberg("events"), query, seconds=wait + _WAIT_SECONDS, has_retries=has_retries
+        )
         return EventPage(tuple(map(parse_event, answer["events"])), answer["continuation-token"])
 
     def lineage(

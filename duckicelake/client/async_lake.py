@@ -267,9 +267,14 @@ class AsyncLake:
         kinds: Sequence[str] = (),
         wait: float = 0.0,
         limit: int = 1000,
+        has_retries: bool = True,
     ) -> EventPage:
         """Return the next events behind a position, at most so many. wait: seconds for one, if there is none."""
-        return await to_thread(partial(self.sync.read_events, name, after=after, kinds=kinds, wait=wait, limit=limit))
+        return await to_thread(
+            partial(
+                self.sync.read_events, name, after=after, kinds=kinds, wait=wait, limit=limit, has_retries=has_retries
+            )
+        )
 
     async def lineage(
         self,

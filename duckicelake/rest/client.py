@@ -75,6 +75,7 @@ class _CatalogRequest:
     body: Json = None
     key: UUID | None = None
     seconds: float = TIMEOUT_SECONDS
+    has_retries: bool = True
 
 
 class CatalogClient:
@@ -198,10 +199,17 @@ class CatalogClient:
         found = self.get(self.pipeline(namespace, table, "runs"), {"run-id": run_id})["runs"]
         return found[0] if found else None
 
-    def get(self, path: str, query: Mapping[str, str] | None = None, *, seconds: float = TIMEOUT_SECONDS) -> Json:
-        """Get the JSON at a path; retry while the catalog is busy."""
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        seconds: float = TIMEOUT_SECONDS,
+        has_retries: bool = True,
+    ) -> Json:
+        """Get the JSON at a path; retry while the catalog is busy, unless the caller does so."""
         full = f"{path}?{urlencode(query)}" if query else path
-        return self._ask(_CatalogRequest("GET", full, seconds=seconds)).body
+        return self._ask(_CatalogRequest("GET", full, seconds=seconds, has_retries=has_retries)).body
 
     def ping(self, path: str) -> str:
         """Ask a route of the server's health, once and without a token; return what is wrong, empty if all is well.
@@ -326,7 +334,7 @@ class CatalogClient:
         return answer
 
     def _retry(self, question: _CatalogRequest, token: str | None) -> JsonAnswer:
-        for pause in _PAUSE_SECONDS:
+        for pause in _PAUSE_SECONDS if question.has_retries else ():
             answer = self._once(question, token)
             if answer.status not in BUSY_STATUSES:
                 return answer

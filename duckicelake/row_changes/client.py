@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 from urllib.parse import urlencode
@@ -30,13 +30,18 @@ _UNKNOWN_SECONDS: Final = 1.0
 """Pause where the change feed can't say whether there is a change."""
 _FEED_RETRY_SECONDS: Final = math.inf
 """For which the change feed alone may be away: the changes come all the same, at the pace of the pauses."""
+_NOTED_SECONDS: Final = 2.0
+"""After which it is noted that the change feed is away."""
 _END_KEYS: Final = frozenset({"_position", "_is_complete"})
 """All that the last line of an answer has. A row has more, also one of a table with such columns."""
 
 
 @dataclass(slots=True)
 class ChangesReader:
-    """Reads the changes of a table into a sink, and knows how far it is after each row."""
+    """Reads the changes of a table into a sink, and knows how far it is after each row.
+
+    note: shows a person a line of text.
+    """
 
     lake: Lake
     name: str
@@ -44,12 +49,16 @@ class ChangesReader:
     sink: ChangeSink
     place: FollowedTable = field(default_factory=FollowedTable)
     rows: int = 0
+    note: Callable[[str], None] = field(default=lambda _: None)
     _seen: int | None = None
     """The newest snapshot of the lake when the answer began."""
     _is_taking: bool = False
     """Whether the sink was given a row, and hasn't said that it has it."""
     _feed_retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(_FEED_RETRY_SECONDS))
     """Of its own: that the changes could be read says nothing of the change feed."""
+    _away_since: float | None = None
+    """When the change feed was first asked in vain."""
+    _is_noted: bool = False
 
     def read(self, *, is_following: bool) -> None:
         """Read all changes that there are; following, all that come, until it is interrupted.
@@ -120,13 +129,14 @@ class ChangesReader:
     def _wait(self) -> None:
         """Wait for a change of the table, or half a minute: the place then moves on, before its snapshot expires.
 
-        While the change feed is away, the wait is a pause that grows to ten seconds.
+        While the change feed is away or behind the lake, the wait is a pause that grows to ten seconds.
         """
-        found = self.place.change
+        began, found = time.monotonic(), self.place.change
         after = None if found is None else str(found.snapshot_id)
         try:
-            self.lake.read_events(self.name, after=after, wait=_WAIT_SECONDS)
-        except CatalogUnreachableError:
+            self.lake.read_events(self.name, after=after, wait=_WAIT_SECONDS, has_retries=False)
+        except CatalogUnreachableError as error:
+            self._note_absence(began, error)
             pause = self._feed_retry.pause()
             if pause is None:
                 raise
@@ -137,3 +147,13 @@ class ChangesReader:
             time.sleep(_UNKNOWN_SECONDS)
         else:
             self._feed_retry = RetryPolicy(_FEED_RETRY_SECONDS)
+            if self._is_noted:
+                self.note("The change feed is there again")
+            self._away_since, self._is_noted = None, False
+
+    def _note_absence(self, began: float, error: CatalogUnreachableError) -> None:
+        """Note once that the change feed is away. began: when it was asked."""
+        self._away_since = began if self._away_since is None else self._away_since
+        if not self._is_noted and time.monotonic() - self._away_since >= _NOTED_SECONDS:
+            self._is_noted = True
+            self.note(f"The change feed is away or behind, so changes come some seconds late: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
@@ -92,7 +93,7 @@ def print_changes(
         retry_seconds=retry_seconds,
     )
     with _open_sink(options) as opened, follow_until_interrupted() if follow else nullcontext():
-        reader = ChangesReader(lake, name, query, opened, opened.find_place())
+        reader = ChangesReader(lake, name, query, opened, opened.find_place(), note=partial(typer.echo, err=True))
         reader.read(is_following=follow)
     if sys.stderr.isatty():
         typer.echo(format_count(reader.rows, "change"), err=True)

@@ -21,6 +21,7 @@ from duckicelake.row_changes import client
 from duckicelake.row_changes.client import ChangesReader
 from duckicelake.row_changes.kafka import KafkaSink
 from duckicelake.row_changes.sinks import FollowedTable, SinkOptions, StateFile
+from duckicelake.server.feed import hub
 from tests.row_changes.conftest import Changes
 from tests.support.cutting_proxy import CuttingProxy, serving
 
@@ -118,6 +119,29 @@ def test_a_change_feed_that_is_away_is_asked_in_pauses_that_grow(
         proxy.is_away = False
         reader._wait()
     assert reader._feed_retry.attempts == 0
+
+
+def test_a_change_feed_that_is_behind_holds_a_follower_up_for_one_answer_and_is_noted(
+    history: Changes, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a worker that writes the changelog, the server says so after its timeout. The client asked five times."""
+    monkeypatch.setattr(hub, "_TIMEOUT_SECONDS", 1.2)
+    monkeypatch.setattr(client, "_WAIT_SECONDS", 0.0)
+    notes: list[str] = []
+    lake = Lake(Connection(str(history.http.base_url)))
+    reader = ChangesReader(lake, "main.t", {}, ListingSink(), note=notes.append)
+    reader.read(is_following=False)
+    began = time.monotonic()
+    reader._wait()
+    assert (time.monotonic() - began < 4, notes) == (True, [])
+    reader._wait()
+    assert [note.partition(":")[0] for note in notes] == [
+        "The change feed is away or behind, so changes come some seconds late"
+    ]
+    reader._wait()
+    write_all_changes(services)
+    reader._wait()
+    assert notes[1:] == ["The change feed is there again"]
 
 
 def test_a_place_before_a_row_that_the_sink_may_have_is_not_kept(history: Changes) -> None:
