@@ -20,7 +20,7 @@ class TaskControl(Protocol):
     Attributes:
         memory_bytes: memory that DuckDB may take.
         scratch_bytes: temporary disk that it may take, in the folder of its process.
-        has_writers: whether others write to the lake again and again, beside whom it is to work less.
+        share: of the machine's cores, which it may take at the moment: from above 0 to 1, less beside writers.
 
     """
 
@@ -31,7 +31,7 @@ class TaskControl(Protocol):
     def scratch_bytes(self) -> int: ...
 
     @property
-    def has_writers(self) -> bool: ...
+    def share(self) -> float: ...
 
     def check(self) -> None:
         """Raise TaskStoppedError if the lease is lost, the worker stops, or quiet hours begin. Call it often."""

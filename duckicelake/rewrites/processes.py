@@ -18,16 +18,14 @@ from duckicelake.query.reach import build_secrets, is_in_buckets
 from duckicelake.rewrites.rows import RewriteProcess
 
 _WORKER: Final = Path(__file__).with_name("worker.py")
-_STATEMENT_SECONDS: Final = 3600.0
-"""Of one statement, which reads one group of files, or some columns."""
+_STATEMENT_SECONDS: Final = 5 * 3600.0
+"""Of one statement, which reads one group of files, or some columns, and rests most of the time beside writers."""
 _THREAD_BYTES: Final = 128 * 1024 * 1024
 """Of memory for each thread of DuckDB's, which holds row groups that it reads and writes."""
 KEPT_SECONDS: Final = 10.0
 """For which a process is kept that has no task."""
-WORK_SECONDS: Final = 0.05
-"""For which a process works at a time beside writers."""
-REST_SECONDS: Final = 0.1
-"""For which it rests then: Postgres's log and the new files are often on one disk, where niceness doesn't help."""
+_WORK_SECONDS: Final = 0.05
+"""For which a process works at a time where it is to rest."""
 
 
 class ProcessKeeper:
@@ -84,15 +82,15 @@ def open_process(
 ) -> Iterator[RewriteProcess]:
     """Have a process that reads a table for as long as the block. MissingExtraError without the extra `queries`.
 
-    control: of the task; while there are writers beside it, the process works a third of the time. has_wide_rows: one
-    thread writes small row groups, where there was no memory for those of several. prepare: changes how it opens the
-    lake.
+    control: of the task; beside writers the process works a share of the time. has_wide_rows: one thread writes small
+    row groups, where there was no memory for those of several. prepare: changes how it opens the lake.
 
     A new one starts and opens the lake beside the block. It is kept for the next task unless a statement fails.
     """
     limits = QueryLimits(1, control.memory_bytes, control.scratch_bytes, _STATEMENT_SECONDS, 0)
     order = prepare(build_open_order(services, is_restricted=False))
-    threads = 1 if has_wide_rows else max(1, min(os.cpu_count() or 1, limits.memory_bytes // _THREAD_BYTES))
+    cores = os.cpu_count() or 1
+    threads = 1 if has_wide_rows else max(1, min(cores, limits.memory_bytes // _THREAD_BYTES))
     order = replace(order, settings={**order.settings, "preserve_insertion_order": True, "threads": threads})
     kept = _KEEPER.take((order, limits))
     process = kept or QueryProcess(_WORKER)
@@ -101,7 +99,7 @@ def open_process(
         if kept is None:
             process.begin_open(order, limits)
         opened = RewriteProcess(process, limits, has_wide_rows, keys, is_open=kept is not None)
-        with slow_down(process, control):
+        with slow_down(opened, control, cores / threads):
             yield opened
     except BaseException:
         process.kill()
@@ -113,10 +111,11 @@ def open_process(
 
 
 @contextmanager
-def slow_down(process: QueryProcess, control: TaskControl) -> Iterator[None]:
-    """Let a process rest again and again while there are writers, for as long as the block."""
+def slow_down(opened: RewriteProcess, control: TaskControl, cores_per_thread: float) -> Iterator[None]:
+    """Let a process work, for as long as the block, so much of the time that it has the task's share of the cores."""
     ended = Event()
-    thread = Thread(target=_take_turns, args=(process, control, ended), name="upkeep-pace", daemon=True)
+    parameters = (opened, control, cores_per_thread, ended)
+    thread = Thread(target=_take_turns, args=parameters, name="upkeep-pace", daemon=True)
     thread.start()
     try:
         yield
@@ -125,8 +124,9 @@ def slow_down(process: QueryProcess, control: TaskControl) -> Iterator[None]:
         thread.join()
 
 
-def _take_turns(process: QueryProcess, control: TaskControl, ended: Event) -> None:
-    while not ended.wait(WORK_SECONDS):
-        if control.has_writers:
-            with process.pause():
-                ended.wait(REST_SECONDS)
+def _take_turns(opened: RewriteProcess, control: TaskControl, cores_per_thread: float, ended: Event) -> None:
+    while not ended.wait(_WORK_SECONDS):
+        share = control.share * cores_per_thread
+        if opened.is_open and share < 1:
+            with opened.process.pause():
+                ended.wait(_WORK_SECONDS / share - _WORK_SECONDS)

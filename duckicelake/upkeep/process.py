@@ -191,7 +191,9 @@ def plan_if_due(services: Services, sources: SourcePlanner, seconds: float, *, i
 
 def build_limits(settings: Settings) -> WorkerLimits:
     """Build what a worker may take from the settings."""
-    return WorkerLimits(settings.upkeep_memory_bytes, settings.upkeep_disk_bytes, settings.upkeep_tasks)
+    return WorkerLimits(
+        settings.upkeep_memory_bytes, settings.upkeep_disk_bytes, settings.upkeep_tasks, settings.upkeep_share
+    )
 
 
 def work(settings: Settings, log: Callable[[str], object], idle_seconds: float | None = None) -> None:

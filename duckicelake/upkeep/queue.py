@@ -51,7 +51,7 @@ class DueTask:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedTask:
-    """A task that a worker has taken. claim: by which it holds it. now_ms: Postgres's time."""
+    """A task that a worker has taken. claim: by which it holds it. now_ms: Postgres's time. is_late: due for a day."""
 
     claim: UUID
     table_id: int
@@ -63,6 +63,7 @@ class ClaimedTask:
     where: str | None
     attempts: int
     now_ms: int
+    is_late: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +226,9 @@ def claim_task(
     row = cursor.execute(_SQL.claim, parameters).fetchone()
     if row is None:
         return None
-    _, table_id, kind, why, estimate, policies, target_size, where, attempts, now_ms = row
+    _, table_id, kind, why, estimate, policies, target_size, where, attempts, now_ms, is_late = row
     loaded = TaskEstimate.from_json(estimate)
-    return ClaimedTask(claim, table_id, kind, why, loaded, policies, target_size, where, attempts, now_ms)
+    return ClaimedTask(claim, table_id, kind, why, loaded, policies, target_size, where, attempts, now_ms, is_late)
 
 
 def renew_claim(cursor: Transaction, claim: UUID, seconds: int, counts: Mapping[str, int]) -> int | None:

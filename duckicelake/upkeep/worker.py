@@ -64,11 +64,15 @@ _PASSING: Final = (UnavailableError, ConflictError, TooManyRequestsError, Commit
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """What one worker may take. at_once: tasks of a warehouse that may run at once, by all workers."""
+    """What one worker may take.
+
+    at_once: tasks of a warehouse that may run at once, by all workers. share: of the cores, beside writers.
+    """
 
     memory_bytes: int
     disk_bytes: int
     at_once: int
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,8 @@ class RunningTask:
         self._has_job = False
         self.memory_bytes = limits.memory_bytes // 2  # beside its limit DuckDB takes up to as much for what it writes
         self.scratch_bytes = limits.disk_bytes
-        self.has_writers = False
+        self.share = 1.0
+        self._share_beside_writers = 1.0 if claimed.is_late else limits.share
 
     def check(self) -> None:
         """Raise TaskStoppedError if the task is to end."""
@@ -124,7 +129,7 @@ class RunningTask:
         self._begin_job()
         with self._services.database.transaction() as cursor:
             self._renew_claim(cursor)  # this process may have been frozen for longer than its lease
-            self.has_writers = queue.has_writers(cursor)
+        self._choose_share()
         thread = threading.Thread(target=self._renew_until_end, name="upkeep-heartbeat", daemon=True)
         thread.start()
         try:
@@ -195,7 +200,6 @@ class RunningTask:
     def _renew(self) -> None:
         with self._services.database.transaction() as cursor:
             now_ms = self._renew_claim(cursor)
-            self.has_writers = queue.has_writers(cursor)
         jobs.renew_job(
             self._services,
             *self._name,
@@ -203,6 +207,11 @@ class RunningTask:
             RenewJob(lease_seconds=LEASE_SECONDS, counts=dict(self._counts)),
         )
         self._quiet_until = find_quiet_end(self._task.policy, now_ms)
+        self._choose_share()
+
+    def _choose_share(self) -> None:
+        with self._services.database.reading() as cursor:
+            self.share = self._share_beside_writers if queue.has_writers(cursor) else 1.0
 
 
 class Worker:

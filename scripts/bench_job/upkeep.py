@@ -37,7 +37,7 @@ BATCH_FILES: Final = 100
 """Files of one transaction that makes them."""
 POLL_SECONDS: Final = 0.05
 WRITER_SECONDS: Final = 6
-"""After which upkeep takes who made the files for no writer any more, beside whom it works a third of the time."""
+"""After which upkeep takes who made the files for no writer any more, beside whom it rests."""
 MAX_SECONDS: Final = 3600.0
 
 

@@ -37,7 +37,7 @@ class Control:
     is_stopped: bool = False
     memory_bytes: int = 256 * 1024**2
     scratch_bytes: int = 256 * 1024**2
-    has_writers: bool = False
+    share: float = 1.0
 
     def check(self) -> None:
         if self.is_stopped:

@@ -37,7 +37,7 @@ class Control:
     before: Callable[[], object] = lambda: None
     memory_bytes: int = 512 * 1024 * 1024
     scratch_bytes: int = 4 * 1024**3
-    has_writers: bool = False
+    share: float = 1.0
     counts: dict[str, int] = field(default_factory=dict)
 
     def check(self) -> None:

@@ -48,7 +48,7 @@ class Control:
     meanwhile: Callable[[], object] = lambda: None
     memory_bytes: int = 256 * MB
     scratch_bytes: int = 4096 * MB
-    has_writers: bool = False
+    share: float = 1.0
     checks: int = 0
 
     def check(self) -> None:

@@ -97,7 +97,7 @@ def test_a_process_rests_while_there_are_writers_alone(services: Services) -> No
         for _ in range(100):
             assert read_state(pid) != "T"
             time.sleep(0.005)
-        control.has_writers = True
+        control.share = 0.1
         wait_until(lambda: read_state(pid) == "T")
         wait_until(lambda: read_state(pid) != "T")
         assert opened._ask(b"F", ONE) == [[1]]

@@ -276,7 +276,7 @@ class FreeControl:
 
     memory_bytes: int = 256 * 2**20
     scratch_bytes: int = 2**30
-    has_writers: bool = False
+    share: float = 1.0
 
     def check(self) -> None: ...
 

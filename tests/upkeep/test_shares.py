@@ -1,6 +1,7 @@
 """What a task takes of its machine while others write to the lake."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -18,27 +19,31 @@ from tests.support.waits import wait_until
 from tests.upkeep.test_queue import LIMITS, insert, set_policies, use_action
 
 
-def test_a_task_knows_of_writers(
+def test_a_task_takes_less_beside_writers(
     client: Client, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writers are who makes snapshots again and again; upkeep's own snapshots and those of a while ago are no sign."""
-    found: list[bool] = []
+    found: list[float] = []
     meanwhile: list[Callable[[], object]] = []
 
     def act(_: Services, __: UpkeepTask, control: TaskControl) -> TaskOutcome:
-        found.append(control.has_writers)
+        found.append(control.share)
         for change in meanwhile:
             change()
-            wait_until(lambda before=found[-1]: control.has_writers != before)  # type: ignore[misc]
-            found.append(control.has_writers)
+            wait_until(lambda before=found[-1]: control.share != before)  # type: ignore[misc]
+            found.append(control.share)
         return TaskOutcome("done")
 
-    def work(kind: str) -> None:
+    def work(kind: str, days: int = 0) -> None:
         with client.services.database.transaction() as cursor:
             ((table_id, _),) = read_table_ids(cursor, "ns", "t", 0, None)
             task = UpkeepTask(kind, NS, "t", "", parse_policy({}), 1)
             queue.enqueue(cursor, [DueTask(table_id, task, "", {})], requested_by="me")
-        assert Worker(LIMITS).work(client.services)
+            cursor.execute(
+                "UPDATE duckicelake_upkeep_task SET created = created - make_interval(days => %s), available = created",
+                [days],
+            )
+        assert Worker(replace(LIMITS, share=0.25)).work(client.services)
 
     def age_inserts() -> None:
         with client.services.database.transaction() as cursor:
@@ -63,7 +68,8 @@ def test_a_task_knows_of_writers(
     work("expire")
     write()
     work("expire")
+    work("expire", days=2)
     age_inserts()
     meanwhile += [write, age_inserts]  # heartbeats say so
     work("expire")
-    assert found == [False, False, True, False, True, False]
+    assert found == [1, 1, 0.25, 1, 1, 0.25, 1], "what has been due for a day is slowed no more"

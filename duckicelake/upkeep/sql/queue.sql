@@ -123,12 +123,13 @@ WHERE task_id = (
     ORDER BY t.requested_by IS NULL, CASE WHEN t.created < clock_timestamp() - interval '1 day' THEN t.created END, t.rank DESC, t.available, t.task_id
     LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING task_id, table_id, kind, why, estimate, policies, target_size, condition, attempts,
-          trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+          trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint, created < clock_timestamp() - interval '1 day';
 
 -- has_writers: whether others write to the lake: a snapshot each second, without upkeep's
-SELECT count(*) >= 5 FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
-WHERE s.snapshot_id > (SELECT max(snapshot_id) - 100 FROM ducklake_snapshot)
-  AND s.snapshot_time > clock_timestamp() - interval '5 seconds'
+SELECT count(*) >= 5
+FROM (SELECT snapshot_id, snapshot_time FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 100) s
+JOIN ducklake_snapshot_changes c USING (snapshot_id)
+WHERE s.snapshot_time > clock_timestamp() - interval '5 seconds'
   AND c.changes_made !~ '(compacted_table|merge_adjacent|rewrite_delete|inline_flush|flushed_inlined):';
 
 -- renew: say that a task goes on, and how far it is; the time in milliseconds since the epoch
