@@ -15,8 +15,13 @@ _TYPE: Final = (
     "CASE WHEN is_pair THEN CASE side WHEN 0 THEN 'UPDATE_BEFORE' ELSE 'UPDATE_AFTER' END "
     "WHEN side = 0 THEN 'DELETE' ELSE 'INSERT' END AS t"
 )
-_PLACE: Final = "g * 4 + CASE WHEN is_pair THEN side ELSE 2 + side END AS place"
+_PLACE: Final = "g * 4 + CASE WHEN is_pair THEN 0 ELSE 2 + side END AS place"
 """The `g` of a pair is the row id of its row before: a row id may be in two pairs, but there in one alone."""
+LOCAL_ROW_ID: Final = 10**18
+"""From here on, several rows of a table may have one row id.
+
+DuckDB 1.5.5 keeps the row ids that rows have within a transaction, if that inserts them and then updates them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,7 @@ class PairedColumns:
         shown: those of an answer.
         compared: those in which a row that is the same on both sides has the same values.
         key: columns of a key; none for the row id.
+        ordered: columns by which rows with one row id have an order.
 
     """
 
@@ -34,11 +40,13 @@ class PairedColumns:
     compared: Sequence[str]
     pairing: Pairing
     key: Sequence[str]
+    ordered: Sequence[str]
 
     def write(self, before: str, after: str) -> str:
-        """Write a query of the changes between two queries: `t`, `place`, `side`, `r`, and the columns of an answer.
+        """Write a query of the changes between two queries: `t`, `place`, `tie`, `r`, and the columns of an answer.
 
-        Rows that both sides have are left out. By their places the two of an update come one after the other.
+        Rows that both sides have are left out. By place and tie, no two rows have the same place in the order, unless
+        they are alike, and the two of an update come one after the other.
         """
         parts = {
             "sides AS MATERIALIZED": f"{self._write_side(0, before)} UNION ALL {self._write_side(1, after)}",
@@ -51,7 +59,7 @@ class PairedColumns:
             "joined AS": self._mark_pairs() if self.pairing == "values" else self._join(),
             "paired AS": self._pair(self._cancel("changed SEMI JOIN crowded USING (k)")),
         }
-        names = ", ".join(("side", "r", *self.shown))
+        names = ", ".join(("tie", "r", *self.shown))
         return (
             f"WITH {', '.join(f'{name} ({sql})' for name, sql in parts.items())} "
             f"SELECT {_TYPE}, {_PLACE}, {names} FROM joined UNION ALL SELECT {_TYPE}, {_PLACE}, {names} FROM paired"
@@ -96,13 +104,15 @@ class PairedColumns:
         """Write rows with the others of their key, by windows."""
         key = self.key or ("r",)
         group = f"CASE WHEN n > pairs THEN r ELSE min(r) FILTER (side = 0) OVER (PARTITION BY {', '.join(key)}, n) END"
-        numbered = f"SELECT *, {_number_rows(key)} FROM ({rows})"
-        return f"SELECT *, n <= pairs AS is_pair, {group} AS g FROM ({numbered})"
+        numbered = f"SELECT *, {_number_rows(key, self.ordered)} FROM ({rows})"
+        hashed = f"CASE WHEN n > pairs THEN {write_digest(self.ordered)} ELSE {write_digest([*key, 'n'])} END"
+        return f"SELECT *, n <= pairs AS is_pair, {group} AS g, {_write_tie(hashed)} AS tie FROM ({numbered})"
 
     def _mark_pairs(self) -> str:
         """Write the rows whose row ids are alone on their sides. No two of them have the same values any more."""
         names = ", ".join(("side", "r", *self.shown))
-        return f"SELECT r AS g, is_pair, {names} FROM changed JOIN (FROM keys WHERE is_alone OR is_pair) USING (k)"
+        keys = "(FROM keys WHERE is_alone OR is_pair)"
+        return f"SELECT r AS g, is_pair, side AS tie, {names} FROM changed JOIN {keys} USING (k)"
 
     def _join(self) -> str:
         """Write the rows whose keys are alone on their sides, by a join that leaves out those with the same values."""
@@ -119,14 +129,32 @@ class PairedColumns:
             f"WHERE b.r IS NULL OR a.r IS NULL OR {self._differ()}"
         )
         members = ", ".join(f"one.{name}" for name in ("side", "r", *self.shown))
-        return f"SELECT g, is_pair, {members} FROM ({joined}) WHERE one.r IS NOT NULL"
+        tie = "one.side AS tie"
+        if self.key:
+            hashed = write_digest([f"one.{name}" for name in self.key])
+            tie = f"CASE WHEN g < {LOCAL_ROW_ID} THEN one.side ELSE {_write_tie(hashed, 'one.side')} END AS tie"
+        return f"SELECT g, is_pair, {tie}, {members} FROM ({joined}) WHERE one.r IS NOT NULL"
 
     def _differ(self) -> str:
         return " OR ".join(f"b.{name} IS DISTINCT FROM a.{name}" for name in self.compared)
 
 
-def _number_rows(by: Sequence[str]) -> str:
-    """Number the rows of each side that have the same values, and count how many of both sides are pairs."""
+def write_digest(columns: Sequence[str]) -> str:
+    """Write a number by which few rows have an order. DuckDB's `hash` is the same for too many short rows."""
+    return f"md5_number_lower(CAST(row({', '.join(columns)}) AS VARCHAR))"
+
+
+def _write_tie(hashed: str, side: str = "side") -> str:
+    """Write the order of rows at one place, from what both rows of a pair have, and no other row there."""
+    return f"CAST({hashed} >> 2 AS BIGINT) * 2 + {side}"
+
+
+def _number_rows(by: Sequence[str], ordered: Sequence[str] = ()) -> str:
+    """Number the rows of each side that have the same values, and count how many of both sides are pairs.
+
+    ordered: columns by which those of one row id have an order.
+    """
     names = ", ".join(by)
     counts = (f"count(*) FILTER (side = {side}) OVER (PARTITION BY {names})" for side in (0, 1))
-    return f"row_number() OVER (PARTITION BY {names}, side ORDER BY r) AS n, least({', '.join(counts)}) AS pairs"
+    order = f"r, {write_digest(ordered)}" if ordered else "r"
+    return f"row_number() OVER (PARTITION BY {names}, side ORDER BY {order}) AS n, least({', '.join(counts)}) AS pairs"
