@@ -60,7 +60,8 @@ FROM ducklake_view v JOIN duckicelake_schemas() s ON s.schema_id = v.schema_id A
 WHERE v.view_id = %(view_id)s AND v.end_snapshot IS NULL;
 
 -- due: live views that are to be refreshed by themselves, and why. What failed is tried again after some minutes; and a
--- source that changes on and on counts once its first change is old enough
+-- source that changes on and on counts once its first change is old enough. Both tables of snapshots are bounded: else a
+-- plan for any number of them reads all that there are
 WITH live AS (
     SELECT v.*, n.schema_name AS own_schema, t.table_name,
            '(inserted_into_table|deleted_from_table|altered_table|dropped_table|inlined_insert|inlined_delete'
@@ -79,7 +80,7 @@ WHERE (failed_at IS NULL OR failed_at < clock_timestamp() - make_interval(secs =
   AND (refreshed + make_interval(secs => every_seconds) <= clock_timestamp()
        OR (on_change AND EXISTS (
            SELECT FROM ducklake_snapshot JOIN ducklake_snapshot_changes c USING (snapshot_id)
-           WHERE snapshot_id > live.snapshot_id AND c.changes_made ~ live.pattern
+           WHERE snapshot_id > live.snapshot_id AND c.snapshot_id > live.snapshot_id AND c.changes_made ~ live.pattern
              AND snapshot_time <= clock_timestamp() - make_interval(secs => %(change_seconds)s))))
 ORDER BY own_schema, table_name;
 
@@ -90,16 +91,18 @@ SELECT EXISTS (
     WHERE v.every_seconds IS NOT NULL OR v.on_change);
 
 -- scheduled: live views of some names that are refreshed by themselves: what they read, when they are due by the clock, the
--- first change of a source, the last failure, and until when their tasks wait. Changes are those that make a view due
+-- first change of a source, the last failure, and until when their tasks wait. Changes are those that make a view due,
+-- bounded as there
 SELECT n.schema_name, t.table_name,
        (SELECT coalesce(json_agg((s ->> 'schema_name') || '.' || (s ->> 'name')), '[]') FROM json_array_elements(v.sources) s),
        v.every_seconds, v.refreshed + make_interval(secs => v.every_seconds),
        CASE WHEN v.on_change THEN (
-           SELECT min(a.snapshot_time) FROM ducklake_snapshot a JOIN ducklake_snapshot_changes c USING (snapshot_id)
-           WHERE a.snapshot_id > v.snapshot_id AND c.changes_made ~ (
+           SELECT a.snapshot_time FROM ducklake_snapshot a JOIN ducklake_snapshot_changes c USING (snapshot_id)
+           WHERE a.snapshot_id > v.snapshot_id AND c.snapshot_id > v.snapshot_id AND c.changes_made ~ (
                '(inserted_into_table|deleted_from_table|altered_table|dropped_table|inlined_insert|inlined_delete'
                '|altered_view|dropped_view):('
-               || (SELECT string_agg(s ->> 'object_id', '|') FROM json_array_elements(v.sources) s) || ')(,|$)')) END,
+               || (SELECT string_agg(s ->> 'object_id', '|') FROM json_array_elements(v.sources) s) || ')(,|$)')
+           ORDER BY a.snapshot_id LIMIT 1) END,
        v.error, v.failed_at, q.available, clock_timestamp()
 FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (schema_name, table_name)
 JOIN duckicelake_schemas() n ON n.schema_name = w.schema_name AND n.end_snapshot IS NULL
