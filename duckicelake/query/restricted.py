@@ -61,11 +61,10 @@ def _take_exact_type(field: NestedField, known: Any) -> NestedField:
 def write_masked_value(value: str, field: NestedField, masks: Mapping[int, Mask], salt: bytes) -> str | None:
     """Write the value of a column with its own mask, or with those of the fields in it; None if it has none.
 
-    value: its SQL, of any type that can be cast to the column's. masks: by field id.
+    value: its SQL. What has no mask keeps its type. masks: by field id.
     """
-    typed = f"CAST({value} AS {format_type_name(DUCKDB, field.type)})"
-    written = _ValueWriter(masks, salt).write(typed, field)
-    return None if written == typed else written
+    written = _ValueWriter(masks, salt).write(value, field)
+    return None if written == value else written
 
 
 def _write_column(field: NestedField, restriction: Restriction, salt: bytes) -> str:

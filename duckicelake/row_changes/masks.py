@@ -17,6 +17,7 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField
 from duckicelake.lake.ducklake.database import quote_literal
 from duckicelake.query.restricted import write_masked_value
+from duckicelake.sql_dialects.placeholders import DUCKDB, format_type_name
 
 _NULL_TESTS: Final = frozenset({"is-null", "not-null"})
 
@@ -36,8 +37,16 @@ def write_defaults(
     """
     texts = {id_: quote_literal(text) for id_, text in defaults.items()}
     masks = {} if restriction is None else restriction.masks
-    masked = ((field, write_masked_value(texts[field.id], field, masks, salt)) for field in fields if field.id in texts)
-    return texts | {field.id: sql for field, sql in masked if sql is not None}
+    masked = (
+        (field.id, write_masked_value(_write_typed(texts[field.id], field), field, masks, salt))
+        for field in fields
+        if field.id in texts
+    )
+    return texts | {id_: sql for id_, sql in masked if sql is not None}
+
+
+def _write_typed(text: str, field: NestedField) -> str:
+    return f"CAST({text} AS {format_type_name(DUCKDB, field.type)})"
 
 
 def write_hashes(fields: Sequence[NestedField], restriction: Restriction | None, salt: bytes) -> dict[int, str]:

@@ -5,13 +5,17 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import duckdb
 import pytest
 
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
-from duckicelake.iceberg.read_restrictions import Mask
+from duckicelake.iceberg.model import parse
+from duckicelake.iceberg.read_restrictions import Mask, Restriction
+from duckicelake.iceberg.schema import Schema
 from duckicelake.query import service
 from duckicelake.query.processes import QueryProcess
+from duckicelake.row_changes.masks import write_hashes
 from tests.row_changes.conftest import Change, Changes
 from tests.support.policies import restrict
 
@@ -94,6 +98,22 @@ def test_a_salt_is_in_no_step(changes: Changes, services: Services, monkeypatch:
     assert [order["has_rest"] for order in asked] == [False, False, True]
     assert len({order["steps"][0]["shape"] for order in asked}) == 1
     assert len({json.dumps(order["hashed"]) for order in asked}) == 3
+
+
+@pytest.mark.parametrize(("kind", "value"), [("variant", "{'k': 1}::VARIANT"), ("geometry", "'POINT (1 2)'::GEOMETRY")])
+def test_values_beside_a_hash_keep_their_types(kind: str, value: str) -> None:
+    """DuckDB's own columns have types that a schema of Iceberg's doesn't name as DuckDB does."""
+    fields = [{"id": 2, "name": "e", "type": "string", "required": False}]
+    fields.append({"id": 3, "name": "v", "type": kind, "required": False})
+    column = {"id": 1, "name": "c", "type": {"type": "struct", "fields": fields}, "required": False}
+    schema = parse(Schema, {"type": "struct", "fields": [column]}, "schema")
+    hashed = write_hashes(schema.fields, Restriction(masks={2: Mask.SHA_256_LOCAL}), bytes(16))
+    rows = f"(SELECT {{'e': 'a', 'v': {value}}} AS c0)"
+    shown = duckdb.sql(
+        f"SELECT typeof(c0), typeof(m), m.v = c0.v, m.e = c0.e FROM (SELECT c0, {hashed[0]} m FROM {rows})"
+    )
+    ((before, after, *same),) = shown.fetchall()
+    assert (before, same) == (after, [True, False])
 
 
 def check_hashes(answers: list[list[tuple[Any, Any]]]) -> None:
