@@ -1,16 +1,18 @@
 """Run work on files in other threads, a few calls at a time."""
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
-from functools import cache
-from threading import Event, Semaphore, Thread
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import ContextVar, copy_context
+from functools import cache, partial
+from threading import Semaphore, Thread
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 MAX_PARALLEL_CALLS: Final = 8
 _MAX_THREADS: Final = 64
+_MAY_HANG: Final = ContextVar("may_hang", default=False)
+"""Whether the work under way is a DaemonCall's. Python waits at its end for threads of a pool, and not for daemons."""
 
 
 def run_in_parallel(act: Callable[[T], R], items: Iterable[T], at_once: int = MAX_PARALLEL_CALLS) -> list[R]:
@@ -38,7 +40,7 @@ def run_in_parallel(act: Callable[[T], R], items: Iterable[T], at_once: int = MA
             except BaseException as error:  # noqa: BLE001 - raised again by the calling thread
                 failures[index] = error
 
-    helpers = [_open_pool().submit(copy_context().run, work) for _ in range(min(at_once, len(given)) - 1)]
+    helpers = [_begin(work) for _ in range(min(at_once, len(given)) - 1)]
     work()
     for helper in helpers:
         if not helper.cancel():
@@ -53,46 +55,61 @@ def start_in_thread(act: Callable[[], R]) -> Callable[[], R]:
 
     If no thread has begun by then, the waiting thread calls `act` itself.
     """
-    return _build_getter(_open_pool().submit(copy_context().run, act), act)
+    return _build_getter(_begin(act), act)
 
 
 def start_within(slots: Semaphore, act: Callable[[], R]) -> Callable[[], R] | None:
     """Call `start_in_thread` in a free slot, which the thread frees at its end; None if no slot is free."""
     if not slots.acquire(blocking=False):
         return None
-    beginning = _open_pool().submit(copy_context().run, act)
+    beginning = _begin(act)
     beginning.add_done_callback(lambda _: slots.release())
     return _build_getter(beginning, act)
 
 
 class DaemonCall(Generic[R]):
-    """A call in a thread of its own that may hang: its caller waits as long as it wants, the process ends anyway."""
+    """A call in a thread of its own that may hang: its caller waits as long as it wants, the process ends anyway.
+
+    Threads that the call begins by functions of this module don't keep the process either.
+    """
 
     def __init__(self, act: Callable[[], R]) -> None:
         """Begin the call."""
-        self._act = act
-        self._made: list[R] = []
-        self._error: BaseException | None = None
-        self._ended = Event()
-        Thread(target=copy_context().run, args=(self._run,), name="duckicelake-call", daemon=True).start()
+        context = copy_context()
+        context.run(_MAY_HANG.set, True)
+        self._future: Future[R] = Future()
+        _begin_daemon(self._future, partial(context.run, act))
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end for so many seconds; return whether it has come."""
-        return self._ended.wait(seconds)
+        return bool(wait([self._future], seconds).done)
 
     def read_result(self) -> R:
         """Return the result of a call that has ended, or raise its exception."""
-        if self._error is not None:
-            raise self._error
-        return self._made[0]
+        return self._future.result()
 
-    def _run(self) -> None:
+
+def _begin(act: Callable[[], R]) -> Future[R]:
+    run = partial(copy_context().run, act)
+    if not _MAY_HANG.get():
+        return _open_pool().submit(run)
+    future: Future[R] = Future()
+    _begin_daemon(future, run)
+    return future
+
+
+def _begin_daemon(future: Future[R], act: Callable[[], R]) -> None:
+    def run() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
         try:
-            self._made.append(self._act())
+            result = act()
         except BaseException as error:  # noqa: BLE001 - raised again by whoever reads the result
-            self._error = error
-        finally:
-            self._ended.set()
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    Thread(target=run, name="duckicelake-call", daemon=True).start()
 
 
 def _build_getter(beginning: Future[R], act: Callable[[], R]) -> Callable[[], R]:

@@ -1,5 +1,8 @@
 """Many files at once: results in order, the first failure raised, and no waiting for threads that others keep busy."""
 
+import subprocess
+import sys
+import time
 from threading import Barrier, Lock
 
 import pytest
@@ -44,3 +47,28 @@ def test_calls_inside_of_calls_come_to_an_end_with_all_threads_busy() -> None:
 
     nest(3)
     assert calls == [6**4]
+
+
+END_BESIDE_A_CALL = """
+import time
+from functools import partial
+from threading import Semaphore
+from duckicelake.storage.threads import DaemonCall, run_in_parallel, start_in_thread, start_within
+
+def hang(_=None):
+    time.sleep(60)
+
+for begin in (
+    partial(run_in_parallel, hang, range(3)),
+    partial(run_in_parallel, partial(run_in_parallel, hang), [range(3), range(3)]),
+    lambda: start_in_thread(hang)(),
+    lambda: start_within(Semaphore(), hang)(),
+):
+    assert not DaemonCall(begin).wait(0.1)
+"""
+
+
+def test_process_ends_although_threads_of_a_call_hang() -> None:
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", END_BESIDE_A_CALL], check=True, timeout=50)
+    assert time.monotonic() - began < 30

@@ -1,11 +1,16 @@
 """A store that accepts connections and never answers holds no task of another kind."""
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -17,7 +22,7 @@ from duckicelake.settings.model import Settings
 from duckicelake.storage.protocol import ObjectStore, StoreWrapper
 from duckicelake.storage.s3 import S3Options, S3Store
 from duckicelake.upkeep import queue
-from duckicelake.upkeep.process import plan_if_due
+from duckicelake.upkeep.process import STOP_SECONDS, plan_if_due
 from duckicelake.upkeep.sources import SourcePlanner
 from duckicelake.upkeep.worker import Worker
 from tests.delta.import_.test_follow_tasks import LIMITS, SOON, find_tasks
@@ -28,20 +33,27 @@ HUNG_SECONDS = 20.0
 """For which one request waits, and does not end a test that must not wait for it."""
 
 
+@dataclass
+class HungServer:
+    """A server that accepts connections and never answers."""
+
+    address: str
+    connections: list[socket.socket]
+
+
 @pytest.fixture
-def hung_address() -> Iterator[str]:
-    """A server that accepts connections, reads and never answers."""
+def hung_server() -> Iterator[HungServer]:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        kept: list[socket.socket] = []
+        found = HungServer(f"http://127.0.0.1:{server.getsockname()[1]}", [])
 
         def accept() -> None:
             with suppress(OSError):
                 while True:
-                    kept.append(server.accept()[0])
+                    found.connections.append(server.accept()[0])
 
         threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        for connection in kept:
+        yield found
+        for connection in found.connections:
             connection.close()
 
 
@@ -65,7 +77,7 @@ class HungStore(StoreWrapper):
 
 
 @pytest.fixture
-def table(services: Services, ducklake: duckdb.DuckDBPyConnection, hung_address: str) -> Following:
+def table(services: Services, ducklake: duckdb.DuckDBPyConnection, hung_server: HungServer) -> Following:
     """A followed table with a new version, whose store hangs since."""
     ducklake.execute("USE lake")
     following = Following(services, ducklake)
@@ -73,7 +85,7 @@ def table(services: Services, ducklake: duckdb.DuckDBPyConnection, hung_address:
     following.begin()
     assert not find_due(services), "its log was listed"
     following.append()
-    options = S3Options(hung_address, "r", True, "key", "secret", read_timeout=HUNG_SECONDS, max_attempts=1)
+    options = S3Options(hung_server.address, "r", True, "key", "secret", read_timeout=HUNG_SECONDS, max_attempts=1)
     following.services = replace(
         services, store=HungStore(services.store, str(following.root), S3Store("s3://bucket", options))
     )
@@ -118,3 +130,42 @@ def test_task_of_a_hung_store_ends_soon_and_the_store_rests(table: Following) ->
         cursor.execute("UPDATE duckicelake_upkeep_task SET available = clock_timestamp()")
     assert Worker(LIMITS).work(services)
     assert (find_tasks(services)["t"].state, table.source().error) == ("done", None)
+
+
+@pytest.mark.crash
+def test_worker_ends_at_once_while_looks_at_a_hung_store_go_on(
+    services: Services,
+    ducklake: duckdb.DuckDBPyConnection,
+    hung_server: HungServer,
+    database_url: str,
+    warehouse: Path,
+) -> None:
+    ducklake.execute("USE lake")
+    for name in ("first", "second", "third"):
+        following = Following(services, ducklake, name)
+        following.append()
+        following.begin()
+    assert not find_due(services), "their logs were listed"
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_delta_source SET root = 's3://elsewhere/' || table_id")
+    settings = {
+        "WAREHOUSE": str(warehouse),
+        "DATABASE_URL": database_url,
+        "ALLOWED_LOCATIONS": "s3://elsewhere",
+        "S3_ENDPOINT": hung_server.address,
+        "S3_REGION": "r",
+        "S3_ACCESS_KEY_ID": "key",
+        "S3_SECRET_ACCESS_KEY": "secret",
+        "DELTA_SYNC_SECONDS": "0.1",
+    }
+    environment = {**os.environ, **{f"DUCKICELAKE_{name}": value for name, value in settings.items()}}
+    with subprocess.Popen([Path(sys.executable).with_name("duckicelake"), "work"], env=environment) as worker:
+        try:
+            wait_until(lambda: len(hung_server.connections) >= 3)
+            time.sleep(0.5)
+            began = time.monotonic()
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(60) == 0
+            assert time.monotonic() - began < STOP_SECONDS + 3
+        finally:
+            worker.kill()
