@@ -149,7 +149,6 @@ class QueryProcess:
                 start_new_session=True,
                 pass_fds=(memory, lock),
             )
-            _wake_at_messages(others, self.pid)
         self.progress = QueryProgress()
         self.key: tuple[str, ...] | None = None
         self.used_at = time.monotonic()
@@ -203,7 +202,7 @@ class QueryProcess:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Stop the process for as long as the block, or until a message comes to it, or this process ends."""
+        """Stop the process for as long as the block. Its program must ask to be continued once this process ends."""
         self._popen.send_signal(SIGSTOP)
         try:
             yield
@@ -348,13 +347,6 @@ class QueryProcess:
     @property
     def is_alive(self) -> bool:
         return self._popen.poll() is None
-
-
-def _wake_at_messages(descriptor: socket.socket, pid: int) -> None:
-    """Have the kernel continue a process that is stopped at each message to it, and once this process is gone."""
-    fcntl.fcntl(descriptor, fcntl.F_SETOWN, pid)
-    fcntl.fcntl(descriptor, fcntl.F_SETSIG, SIGCONT)
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _make_folder() -> tuple[str, int]:

@@ -4,8 +4,10 @@ Files are written into the process's own folder, from which the server puts them
 """
 
 import base64
+import ctypes
 import json
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ _FOLDER: Final = "made"
 _LINEAGE_FIELD: Final = 2147483539
 _NICENESS: Final = 19
 """Writers and readers of the lake go before rewrites. The worker, which commits, has no less than they have."""
+_SET_PARENT_DEATH_SIGNAL: Final = 1
 _BATCH_ROWS: Final = 32_768
 """Of rows that are sketched at once."""
 
@@ -100,6 +103,13 @@ def _quote_all(files: list[str]) -> str:
     return f"[{', '.join(map(quote_text, files))}]"
 
 
+def _ask_for_wake() -> None:
+    """Have Linux continue this process once its server is gone, which may have stopped it just before."""
+    if ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGCONT)):
+        raise OSError("Linux refuses prctl(PR_SET_PDEATHSIG)")
+
+
 if __name__ == "__main__":
     os.nice(_NICENESS)
+    _ask_for_wake()
     main({b"G": find_lineage, b"W": write_rows, b"F": find_rows, b"S": count_distinct})

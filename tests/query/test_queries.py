@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -365,31 +364,11 @@ def test_error_behind_the_first_rows_cuts_the_answer_and_keeps_the_process(ask: 
 def test_process_that_takes_no_notice_is_killed(ask: Ask, http: httpx.Client) -> None:
     read_rows(ask("SELECT 1"))
     (process,) = owned_pids()
-    with held(process):
-        with pytest.raises(httpx.ReadTimeout):
-            http.post(ROUTE, json={"sql": "SELECT 1"}, timeout=1)
-        assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
-    assert process not in owned_pids()
-
-
-@contextmanager
-def held(process: int) -> Iterator[None]:
-    """Stop a process as often as a message wakes it, for as long as the block."""
-    is_over = threading.Event()
-
-    def stop() -> None:
-        with suppress(ProcessLookupError):
-            while not is_over.wait(0.0005):
-                os.kill(process, signal.SIGSTOP)
-
     os.kill(process, signal.SIGSTOP)
-    thread = threading.Thread(target=stop)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+    with pytest.raises(httpx.ReadTimeout):
+        http.post(ROUTE, json={"sql": "SELECT 1"}, timeout=1)
+    assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
+    assert process not in owned_pids()
 
 
 def owned_pids() -> list[int]:
