@@ -163,7 +163,7 @@ def merge(
         times.task.append(read_task_seconds(client, name))
 
 
-def compact(client: CatalogClient, name: str) -> None:
+def compact(client: CatalogClient, name: str, poll_seconds: float = POLL_SECONDS) -> None:
     """Ask for a compaction, and wait for its end."""
     client.change("POST", client.pipeline(("main",), name, "upkeep"), {"kinds": ["compact"]})
     ends = time.monotonic() + MAX_SECONDS
@@ -173,7 +173,7 @@ def compact(client: CatalogClient, name: str) -> None:
         if "done" in states:
             return
         assert not states.keys() & {"failed", "blocked"}, states
-        time.sleep(POLL_SECONDS)
+        time.sleep(poll_seconds)
     raise TimeoutError(f"the compaction of {name} takes longer than {MAX_SECONDS:.0f} s")
 
 
