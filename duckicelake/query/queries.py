@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -27,7 +27,6 @@ from duckicelake.errors import (
     InvalidRequestError,
     NoSuchTableError,
     NotFoundError,
-    UnavailableError,
     UnsupportedError,
 )
 from duckicelake.extras import import_extra
@@ -67,6 +66,7 @@ from duckicelake.query.statement import (
     TableUse,
     check_statement,
 )
+from duckicelake.query.statement_errors import explain_errors
 
 _SQL = load_queries("query", "tables")
 _MAX_SUGGESTIONS: Final = 3
@@ -80,7 +80,6 @@ _SNAPSHOT_SETTINGS: Final[Mapping[str, Any]] = {"disabled_optimizers": "statisti
 """DuckDB 1.5.5 plans a read of a snapshot by the statistics of the newest one: it loses and changes values of rows that
 have left the table since. Every query reads one snapshot, whatever is committed meanwhile."""
 _QUOTED_NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
-_FILE_NAME: Final = re.compile(r"[^\s'\"]*/[^'\"\n]*?\.(?:parquet|avro|puffin|json)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +167,10 @@ class TableResolver:
             frozenset() if lender is None else defined.find_sources(),
             is_barrier=own is not None,
         )
+
+    def explain_errors(self) -> AbstractContextManager[None]:
+        """Explain the errors of the query in a block, after its tables have been resolved."""
+        return explain_errors(self.services, self.tables, is_restricted=self.is_restricted)
 
     def _check_caller(self, view: ResolvedView | None, namespace: Namespace, name: str) -> None:
         """Check that the caller may read a table or view, or that the view which names it lends the right.
@@ -348,22 +351,8 @@ def _begin(resolver: TableResolver, message: Mapping[str, Any], process: QueryPr
     """Send a checked query to its process; return the first message of the answer."""
     order = resolver.order
     process.send(b"Q", json.dumps({**message, "format": order.format, "rows": order.rows}).encode())
-    with hide_file_names(resolver):
+    with resolver.explain_errors():
         return process.receive(order.seconds + GRACE_SECONDS)
-
-
-@contextmanager
-def hide_file_names(resolver: TableResolver) -> Iterator[None]:
-    """Take the names of files out of errors of a query over tables that policies hide a part of.
-
-    A file's name may have values of hidden rows in it, by which the table is divided.
-    """
-    try:
-        yield
-    except (InvalidRequestError, UnavailableError) as error:
-        if resolver.is_restricted:
-            raise type(error)(_FILE_NAME.sub("…", str(error))) from None
-        raise
 
 
 def _explain(services: Services, order: QueryOrder, process: QueryProcess) -> QueryExplanation:

@@ -49,7 +49,7 @@ from duckicelake.properties import QUERY_SOURCES
 from duckicelake.query.contents import HOLE, ContentProcess, ContentUpload, build_content_order, write_select
 from duckicelake.query.plan import TableRead
 from duckicelake.query.processes import OpenOrder
-from duckicelake.query.queries import QueryOrder, TableResolver, check_length, check_query, hide_file_names
+from duckicelake.query.queries import QueryOrder, TableResolver, check_length, check_query
 from duckicelake.query.reach import load_queried_table
 from duckicelake.query.registry import run_reported
 from duckicelake.query.service import find_limits, find_processes
@@ -164,7 +164,7 @@ class _Saving:
     def run(self) -> SavedResult:
         """Describe the result, write it, and commit the table."""
         began = monotonic()
-        with hide_file_names(self.resolver):
+        with self.resolver.explain_errors():
             schema = self.content.describe(self.tree)
         described = self._describe(schema)
         request = CreateTableRequest(name=self.order.name, schema_=schema, properties=self.order.properties)
@@ -174,7 +174,7 @@ class _Saving:
         upload = SnapshotUpload(self.services, metadata)
         with discard_on_error(self.services, upload.paths):
             contents = ContentUpload(upload)
-            with hide_file_names(self.resolver):
+            with self.resolver.explain_errors():
                 schema = metadata.schema()  # with the ids that the table gives its columns
                 contents.add_files(self.content.write([self.tree], write_select(schema), HOLE, schema))
             snapshot = contents.build_snapshot(None, self._describe_sources(), is_append=True)

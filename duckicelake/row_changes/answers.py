@@ -28,6 +28,7 @@ from duckicelake.query.processes import Message, OpenOrder, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS, build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets, load_queried_table
 from duckicelake.query.registry import run_reported
+from duckicelake.query.statement_errors import explain_errors
 from duckicelake.row_changes.masks import leave_out_hashes, write_defaults, write_hashes
 from duckicelake.row_changes.pairs import Pairing
 from duckicelake.row_changes.position import RowChangePosition
@@ -101,7 +102,9 @@ class _ChangesPlan:
     """What is read, as the process is asked for it."""
 
     table_id: int
+    place: tuple[Namespace, str]
     table_uuid: str
+    is_restricted: bool
     found: ChangeRange
     message: dict[str, Any]
 
@@ -132,7 +135,7 @@ async def open_changes(
         run_reported(services, order.change_id, statement, turn),
     ):
         wait = order.seconds + 2 * GRACE_SECONDS
-        first = await processes.work_anew(turn, partial(_begin_anew, turn, plan, wait))
+        first = await processes.work_anew(turn, partial(_begin_anew, services, turn, plan, wait))
         if plan.found.begin.rows > 0:
             await run_sync(_check_order, services, order, plan)
         async with aclosing(_read_pieces(turn.process, first, wait, plan)) as pieces:
@@ -152,16 +155,17 @@ def _build_opening(services: Services) -> OpenOrder:
     return replace(opening, key=(*opening.key, "changes"), worker=_WORKER)
 
 
-async def _begin_anew(turn: ProcessTurn, plan: _ChangesPlan, seconds: float) -> Message:
+async def _begin_anew(services: Services, turn: ProcessTurn, plan: _ChangesPlan, seconds: float) -> Message:
     """Begin an answer in the process that the turn has by then."""
-    return await turn.process.work(partial(_begin, turn.process, plan, seconds))
+    return await turn.process.work(partial(_begin, services, turn.process, plan, seconds))
 
 
-def _begin(process: QueryProcess, plan: _ChangesPlan, seconds: float) -> Message:
+def _begin(services: Services, process: QueryProcess, plan: _ChangesPlan, seconds: float) -> Message:
     message = {**plan.message, "has_rest": process.rest is not None and process.rest == plan.rest}
     process.rest = None
     process.send(b"H", json.dumps(message).encode())
-    return process.receive(seconds)
+    with explain_errors(services, {plan.table_id: plan.place}, is_restricted=plan.is_restricted):
+        return process.receive(seconds)
 
 
 async def _read_pieces(
@@ -190,10 +194,11 @@ def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:
         is_last = len(steps) <= _MAX_STEPS
         del steps[_MAX_STEPS:]
         upto = found.upto if is_last else steps[-1].snapshots[-1]
+        restriction = principal.find_restriction(table.row.table_id)
         builder = _MessageBuilder(
             history,
             order,
-            principal.find_restriction(table.row.table_id),
+            restriction,
             history.find_table(max(found.upto, history.created_at)),
             table.metadata,
         )
@@ -203,7 +208,9 @@ def _plan(services: Services, order: ChangesOrder) -> _ChangesPlan:
     ends = {"upto": upto, "is_last": is_last}
     return _ChangesPlan(
         table.row.table_id,
+        place,
         history.uuid,
+        restriction is not None,
         found,
         {**message, **limits, **ends, "format": order.format, "secrets": secrets},
     )

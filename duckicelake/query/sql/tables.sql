@@ -27,3 +27,9 @@ FROM (
 WHERE s.end_snapshot IS NULL AND (s.schema_name = %(schema_name)s OR lower(o.name) = lower(%(name)s))
 ORDER BY lower(o.name) = lower(%(name)s) DESC, s.schema_name, o.name
 LIMIT 1000;
+
+-- fields: the newest names and types of all columns that tables have had, and of the fields in them
+SELECT DISTINCT ON (table_id, column_id) table_id, column_id, parent_column, column_name, column_type
+FROM ducklake_column
+WHERE table_id = ANY (%(table_ids)s)
+ORDER BY table_id, column_id, begin_snapshot DESC;
