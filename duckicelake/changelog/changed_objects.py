@@ -11,15 +11,12 @@ from typing import Final
 from duckicelake.changelog import object_names
 from duckicelake.changelog.entries import ChangeKind
 from duckicelake.changelog.object_names import Begun, NamedObject
-from duckicelake.changelog.source import LakeSnapshot
+from duckicelake.changelog.source import LakeSnapshot, read_delete_file_begins
 from duckicelake.iceberg.identifiers import format_full_name
-from duckicelake.lake.model import parse_changes
+from duckicelake.lake.model import ADDITION_KINDS, MOVE_KINDS, REMOVAL_KINDS, complete_kinds, parse_changes
 from duckicelake.postgres.queries import Transaction
 
-ADDS: Final = frozenset({"inserted_into_table", "inlined_insert"})
-REMOVES: Final = frozenset({"deleted_from_table", "inlined_delete"})
-MOVES: Final = frozenset({"inline_flush", "flushed_inlined", "merge_adjacent", "rewrite_delete", "compacted_table"})
-_OF_TABLES: Final = ADDS | REMOVES | MOVES | {"altered_table", "dropped_table"}
+_OF_TABLES: Final = ADDITION_KINDS | REMOVAL_KINDS | MOVE_KINDS | {"altered_table", "dropped_table"}
 _OF_VIEWS: Final = frozenset({"altered_view", "dropped_view"})
 _NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
 _MAX_ID_DIGITS: Final = 18
@@ -63,6 +60,7 @@ class ChangedObjectReader:
             snapshot.snapshot_id: {iceberg.table_id for iceberg in snapshot.iceberg} for snapshot in snapshots
         }
         """Tables that a snapshot concerns, perhaps without naming them."""
+        self._with_delete_files = _find_delete_files(cursor, self._words)
         self._new_tables = object_names.find_begun_tables(cursor, self._begun("created_table"))
         self._new_views = object_names.find_begun_views(cursor, self._begun("created_view"))
         self._new_schemas = object_names.find_begun_schemas(
@@ -127,7 +125,10 @@ class ChangedObjectReader:
         return ChangedObject((kind,), name, None, object_id, uuid, previous)
 
     def _tables(self, at: int, words: ChangeWords) -> list[ChangedObject]:
-        by_id = _group_by_id(words, _OF_TABLES)
+        by_id = {
+            table_id: set(complete_kinds(kinds, has_delete_file=(at, table_id) in self._with_delete_files))
+            for table_id, kinds in _group_by_id(words, _OF_TABLES).items()
+        }
         for table_id in self._others.get(at, ()):
             by_id.setdefault(table_id, set())
         created = [_unquote(value) for kind, value in words if kind == "created_table"]
@@ -203,6 +204,12 @@ class ChangedObjectReader:
         return None if named is None else (named.namespace, named.name)
 
 
+def _find_delete_files(cursor: Transaction, words: Mapping[int, ChangeWords]) -> AbstractSet[tuple[int, int]]:
+    """Find the (snapshot, table) at which a delete file begins, among those at which files were inserted."""
+    written = {(at, id_) for at, said in words.items() for id_ in _group_by_id(said, {"inserted_into_table"})}
+    return read_delete_file_begins(cursor, written) if written else frozenset()
+
+
 def _group_by_id(words: ChangeWords, kinds: AbstractSet[str]) -> dict[int, set[str]]:
     """Group words by the id of their object. Words without an id are skipped, as DuckLake's readers do."""
     found: dict[int, set[str]] = {}
@@ -214,11 +221,11 @@ def _group_by_id(words: ChangeWords, kinds: AbstractSet[str]) -> dict[int, set[s
 
 def _classify_data(words: AbstractSet[str]) -> ChangeKind | None:
     """Classify the change of rows. A flush also reports deletes of rows that were deleted before it."""
-    if words & ADDS:
-        return ChangeKind.OVERWRITE if words & REMOVES else ChangeKind.APPEND
-    if words & MOVES:
+    if words & ADDITION_KINDS:
+        return ChangeKind.OVERWRITE if words & REMOVAL_KINDS else ChangeKind.APPEND
+    if words & MOVE_KINDS:
         return ChangeKind.REPLACE
-    return ChangeKind.DELETE if words & REMOVES else None
+    return ChangeKind.DELETE if words & REMOVAL_KINDS else None
 
 
 def _unquote(value: str) -> tuple[str, str]:

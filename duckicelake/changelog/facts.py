@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from duckicelake.changelog import object_names, source
-from duckicelake.changelog.changed_objects import ADDS, MOVES, REMOVES, ChangedObject
+from duckicelake.changelog.changed_objects import ChangedObject
 from duckicelake.changelog.entries import ChangeKind, LoggedChange, LogPosition
 from duckicelake.changelog.object_names import ObjectName
 from duckicelake.changelog.source import (
@@ -22,6 +22,7 @@ from duckicelake.changelog.source import (
     read_inlined_changes,
 )
 from duckicelake.iceberg.identifiers import parse_schema_name
+from duckicelake.lake.model import ADDITION_KINDS, MOVE_KINDS, REMOVAL_KINDS
 from duckicelake.postgres.queries import Transaction
 
 MetricsKey = tuple[int, int]
@@ -62,9 +63,11 @@ def read_metrics(
     for number, files in new_files.added:
         if follows[numbered[number]] or files.begin == numbered[number]:
             added[numbered[number], files.table_id].append(files)
-    removing = [place for place, thing in things.items() if thing.words & (REMOVES | MOVES)]
+    removing = [place for place, thing in things.items() if thing.words & (REMOVAL_KINDS | MOVE_KINDS)]
     unknown = [place for place, thing in things.items() if "inlined_insert" in thing.words and place not in rows]
-    inlined = read_inlined_changes(cursor, {*unknown, *(place for place in removing if things[place].words & REMOVES)})
+    inlined = read_inlined_changes(
+        cursor, {*unknown, *(place for place in removing if things[place].words & REMOVAL_KINDS)}
+    )
     removed = _sum_removed(
         cursor, new_files.deleted, numbered, things, source.read_ended_files(cursor, removing), inlined
     )
@@ -74,7 +77,7 @@ def read_metrics(
     return {
         place: _sum_added(thing, added.get(place, ()), rows.get(place), new_rows[place]) | removed.get(place, {})
         for place, thing in things.items()
-        if thing.words & (ADDS | REMOVES | MOVES)
+        if thing.words & (ADDITION_KINDS | REMOVAL_KINDS | MOVE_KINDS)
     }
 
 
@@ -82,7 +85,7 @@ def _sum_added(thing: ChangedObject, files: Sequence[CountedFile], rows: int | N
     found = Counter[str]()
     for file in files:
         found += Counter({"added-data-files": file.files, "added-files-size": file.bytes})
-    if not thing.words & ADDS:
+    if not thing.words & ADDITION_KINDS:
         return dict(found)
     if rows is not None:
         return {**found, "added-records": rows}
@@ -149,7 +152,7 @@ def _sum_deleted_in_files(
 
 def _count_deleted_records(thing: ChangedObject, rows: int, *, is_counted: bool) -> dict[str, int]:
     """Count deleted rows. A compaction deletes none, whatever its files are."""
-    is_delete = bool(thing.words & REMOVES) and ChangeKind.REPLACE not in thing.kinds
+    is_delete = bool(thing.words & REMOVAL_KINDS) and ChangeKind.REPLACE not in thing.kinds
     return {"deleted-records": rows} if is_delete and is_counted else {}
 
 

@@ -195,6 +195,13 @@ def read_new_files(cursor: Transaction, bounds: Sequence[int]) -> NewFiles:
     return found
 
 
+def read_delete_file_begins(cursor: Transaction, asked: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Read which of these (snapshot, table) a delete file begins with."""
+    at, table_ids = zip(*asked, strict=True)
+    parameters = {"at": list(at), "table_ids": list(table_ids)}
+    return {(row[0], row[1]) for row in cursor.execute(_SQL.delete_file_begins, parameters).fetchall()}
+
+
 def read_ended_files(cursor: Transaction, ended: Sequence[tuple[int, int]]) -> list[EndedFile]:
     """Read the data files that left tables, by (snapshot, table)."""
     if not ended:

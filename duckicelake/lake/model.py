@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,6 +13,12 @@ _PLACEHOLDER_PATTERN = re.compile(
 _CHILD_COUNTS = {"list": 1, "map": 2}
 MAX_INLINED_COLUMNS = 1_597
 """Columns that a table of inlined rows can have in Postgres, beside DuckLake's three."""
+ADDITION_KINDS = frozenset({"inserted_into_table", "inlined_insert"})
+"""Kinds of changes that bring rows."""
+REMOVAL_KINDS = frozenset({"deleted_from_table", "inlined_delete"})
+"""Kinds of changes that remove rows."""
+MOVE_KINDS = frozenset({"inline_flush", "flushed_inlined", "merge_adjacent", "rewrite_delete", "compacted_table"})
+"""Kinds of changes by which rows get into other files, and stay what they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +227,31 @@ class InlinedDelete:
 
 @dataclass(frozen=True, slots=True)
 class LakeChange:
-    """One DuckLake snapshot with what it did to one table, in `changes_made`'s own words."""
+    """One DuckLake snapshot with what it did to one table, in `changes_made`'s own words (`complete_kinds`)."""
 
     snapshot_id: int
     timestamp_ms: int
     kinds: frozenset[str]
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether all rows of before stay, and so do all that it brings."""
+        return self.kinds <= ADDITION_KINDS
+
+    @property
+    def only_moves(self) -> bool:
+        """Whether it leaves all rows as they are."""
+        return self.kinds <= MOVE_KINDS
+
+
+def complete_kinds(kinds: AbstractSet[str], *, has_delete_file: bool) -> frozenset[str]:
+    """Complete what `changes_made` says that a snapshot did to a table.
+
+    DuckDB 1.5.5 records insertions alone of a transaction that writes rows into a file, and then deletes or updates
+    some of them. has_delete_file: whether a delete file of the table begins with the snapshot.
+    """
+    is_silent = has_delete_file and "inserted_into_table" in kinds and not kinds & REMOVAL_KINDS
+    return frozenset(kinds | {"deleted_from_table"} if is_silent else kinds)
 
 
 def parse_changes(changes_made: str | None) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.errors import format_count
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.lake.model import LakeChange
+from duckicelake.lake.model import ADDITION_KINDS, MOVE_KINDS, LakeChange
 from duckicelake.materialized_views.sources import walk
 from duckicelake.materialized_views.view_rows import RefreshMode
 from duckicelake.query.contents import HOLE
@@ -30,9 +30,6 @@ _ROW_CLASSES: Final = frozenset(
 )
 _MERGES: Final[Mapping[str, str]] = {"count": "sum", "count_star": "sum", "sum": "sum", "min": "min", "max": "max"}
 """Aggregates, and those by which their results over parts come to the result over all."""
-_ADDITIONS: Final = frozenset({"inserted_into_table", "inlined_insert"})
-_MOVES: Final = frozenset({"inline_flush", "flushed_inlined", "merge_adjacent", "rewrite_delete", "compacted_table"})
-"""Kinds of changes by which rows get into other files, and stay what they are."""
 _OWN_COLUMNS: Final = frozenset({"rowid", "snapshot_id", "filename", "file_row_number", "file_index"})
 """Columns that each table has besides, which compaction may change."""
 _MAX_WINDOWS: Final = 50
@@ -92,7 +89,7 @@ def plan_refresh(
     tree: Tree, schema: Schema, changes: Mapping[int, Sequence[LakeChange]], after: int, upto: int
 ) -> RefreshPlan:
     """Plan a refresh of a query that was read before. changes: of each of its tables in (after, upto], by id."""
-    if all(is_move(change) for found in changes.values() for change in found):
+    if all(change.only_moves for found in changes.values() for change in found):
         return RefreshPlan("unchanged", "no source has changed")
     try:
         increment = plan_increment(tree, schema)
@@ -101,11 +98,6 @@ def plan_refresh(
     except NotIncrementalError as error:
         return RefreshPlan("whole", str(error))
     return RefreshPlan("incremental", "only rows were appended", increment, tuple(windows))
-
-
-def is_move(change: LakeChange) -> bool:
-    """Return whether a change of a table leaves all its rows as they are."""
-    return change.kinds <= _MOVES
 
 
 def plan_increment(tree: Tree, schema: Schema) -> AppendPlan:
@@ -132,14 +124,14 @@ def find_windows(changes: Sequence[LakeChange], after: int, upto: int) -> list[W
     windows, first = [], after + 1
     has_rows = False
     for change in changes:
-        if is_move(change):
+        if change.only_moves:
             if has_rows:
                 windows.append(Window(first, change.snapshot_id - 1))
             first, has_rows = change.snapshot_id + 1, False
-        elif change.kinds <= _ADDITIONS:
+        elif change.only_adds:
             has_rows = True
         else:
-            names = ", ".join(sorted(change.kinds - _ADDITIONS - _MOVES)) or "rows moved beside new ones"
+            names = ", ".join(sorted(change.kinds - ADDITION_KINDS - MOVE_KINDS)) or "rows moved beside new ones"
             raise NotIncrementalError(f"a source had more than appends (snapshot {change.snapshot_id}: {names})")
     if has_rows:
         windows.append(Window(first, upto))

@@ -47,7 +47,6 @@ from duckicelake.materialized_views import view_rows
 from duckicelake.materialized_views.increments import (
     RefreshPlan,
     TablePlace,
-    is_move,
     plan_refresh,
     read_appended,
     write_merge,
@@ -162,7 +161,7 @@ class _Refresh:
         if newest < max(view.last.snapshot_id, view.own_snapshot_id):
             return "the catalog is older than the last refresh"
         own = _read_changes(cursor, view.table_id, view.own_snapshot_id, newest)
-        if not all(is_move(replace(change, kinds=change.kinds - _NAMINGS)) for change in own):
+        if not all(replace(change, kinds=change.kinds - _NAMINGS).only_moves for change in own):
             return "others have written the view's table"
         return "" if resolved.digest == view.last.digest else "the SQL of a view that it reads has changed"
 
@@ -362,7 +361,7 @@ def check_columns(found: Schema, schema: Schema) -> None:
 
 
 def _read_changes(cursor: Transaction, table_id: int, after: int, upto: int) -> tuple[LakeChange, ...]:
-    return native.read_row_changes(cursor, table_id, after, upto) if upto > after else ()
+    return native.read_changes(cursor, table_id, after, upto) if upto > after else ()
 
 
 def find_due(services: Services) -> Sequence[UpkeepTask]:

@@ -19,15 +19,13 @@ from duckicelake.errors import (
 )
 from duckicelake.iceberg.schema import Schema
 from duckicelake.lake.ducklake import native
-from duckicelake.lake.model import Column, LakeChange
+from duckicelake.lake.model import ADDITION_KINDS, REMOVAL_KINDS, Column, LakeChange
 from duckicelake.postgres.queries import Transaction, load_queries
 from duckicelake.query.queries import find_main_number, parse_moment
 from duckicelake.row_changes.position import RowChangePosition, find_position
 from duckicelake.row_changes.statements import ROW_ID, SNAPSHOT
 
 _SQL = load_queries("row_changes", "steps")
-_ADDITIONS: Final = frozenset({"inserted_into_table", "inlined_insert"})
-_REMOVALS: Final = frozenset({"deleted_from_table", "inlined_delete"})
 _MERGES: Final = frozenset({"merge_adjacent", "compacted_table"})
 _MAX_RUN: Final = 500
 """Snapshots that one query reads: a run of such as only added rows."""
@@ -112,14 +110,14 @@ class ChangeHistory:
         run: list[int] = []
         parameters = {"table_id": self.table.row.table_id, "after": after, "upto": found.upto}
         rearranged = {row[0] for row in self.cursor.execute(_SQL.rearranged, parameters).fetchall()} - {self.created_at}
-        for change in native.read_row_changes(self.cursor, self.table.row.table_id, after, found.upto):
-            is_addition = change.snapshot_id not in rearranged and bool(change.kinds) and change.kinds <= _ADDITIONS
+        for change in native.read_changes(self.cursor, self.table.row.table_id, after, found.upto):
+            is_addition = change.snapshot_id not in rearranged and bool(change.kinds) and change.only_adds
             if run and (not is_addition or len(run) == _MAX_RUN):
                 yield StepSnapshots(tuple(run), has_additions=True, has_removals=False)
                 run = []
             if is_addition:
                 run.append(change.snapshot_id)
-            elif change.kinds & (_ADDITIONS | _REMOVALS):
+            elif change.kinds & (ADDITION_KINDS | REMOVAL_KINDS):
                 yield _build_step(change, is_rearranged=change.snapshot_id in rearranged)
         if run:
             yield StepSnapshots(tuple(run), has_additions=True, has_removals=False)
@@ -183,7 +181,7 @@ def check_order(cursor: Transaction, table_id: int, full_name: str, begin: RowCh
 def _build_step(change: LakeChange, *, is_rearranged: bool) -> StepSnapshots:
     return StepSnapshots(
         (change.snapshot_id,),
-        has_additions=bool(change.kinds & _ADDITIONS),
-        has_removals=bool(change.kinds & _REMOVALS),
+        has_additions=bool(change.kinds & ADDITION_KINDS),
+        has_removals=bool(change.kinds & REMOVAL_KINDS),
         is_rearranged=is_rearranged,
     )

@@ -49,6 +49,7 @@ _SNAPSHOTS: Final = f"""
     SELECT snapshot_id AS id, epoch_ms(snapshot_time) AS time, to_json(changes)::VARCHAR AS text,
       map_keys(changes) AS kinds, map_values(changes) AS objects
     FROM ducklake_snapshots('{LAKE}') ORDER BY snapshot_id"""
+_DELETE_FILES: Final = f"SELECT DISTINCT begin_snapshot AS at FROM {_METADATA}.ducklake_delete_file WHERE table_id = ?"
 _FILES: Final = f"""
     SELECT l.data_file AS path, l.data_file_size_bytes AS bytes, l.delete_file IS NOT NULL AS has_deletes,
       f.record_count AS rows, f.data_file_id AS id
@@ -246,11 +247,14 @@ class DuckLakeTable:
 
     def _list_snapshots(self, table_id: str, spelled: str) -> Iterator[Json]:
         """Yield the lake's snapshots that changed the table."""
+        deleting = {row["at"] for row in self._duckdb.find_rows(_DELETE_FILES, int(table_id))}
         for row in self._duckdb.find_rows(_SNAPSHOTS):
             changes = zip(row["kinds"], row["objects"], strict=True)
             kinds = [kind for kind, objects in changes if table_id in objects or spelled in objects]
             if kinds:
                 operations = dict.fromkeys(_OPERATIONS.get(kind, kind) for kind in kinds)
+                if "tables_inserted_into" in kinds and row["id"] in deleting:  # DuckDB 1.5.5 may not say so
+                    operations["delete"] = None
                 yield {
                     "snapshot-id": row["id"],
                     "sequence-number": row["id"],

@@ -74,3 +74,20 @@ def test_pages_of_any_length_have_the_same_changes(
     assert {row["_change_type"] for row in whole} >= {"INSERT", "DELETE"}
     for limit in (1, 2, 3):
         assert read_pages(changes, limit, **query) == whole, limit
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [
+        ["CREATE TABLE t AS SELECT i AS id, 'a' AS name FROM range(30) r(i)"],
+        ["CREATE TABLE t (id BIGINT, name VARCHAR)", "INSERT INTO t SELECT i, 'a' FROM range(30) r(i)"],
+    ],
+    ids=["filled", "empty"],
+)
+@pytest.mark.parametrize("removal", ["DELETE FROM t WHERE id < 4", "UPDATE t SET name = 'b' WHERE id < 4"])
+def test_table_has_no_rows_that_the_transaction_which_created_it_removed(
+    changes: Changes, writes: list[str], removal: str
+) -> None:
+    for statement in ("BEGIN", *writes, removal, "COMMIT"):
+        changes.duck.execute(statement)
+    changes.check_replay()

@@ -57,6 +57,14 @@ def test_describes(lake: str) -> None:
     assert "SELECT" in run_shell(lake, "-c", "\\d+ zoo.named").stdout
 
 
+def test_operations_name_removals_that_ducklake_does_not_record(lake: str) -> None:
+    insert = "INSERT INTO zoo.birds SELECT i, 'owl', 'wood' FROM range(10, 30) r(i)"
+    read(lake, f"BEGIN; {insert}; DELETE FROM zoo.birds WHERE id < 20 AND kind = 'wood'; COMMIT")
+    read(lake, f"{insert}; DELETE FROM zoo.birds WHERE id = 1")
+    operations = [row["operation"] for row in read(lake, "\\snapshots zoo.birds")]
+    assert operations[-3:] == ["append, delete", "append", "delete"]
+
+
 def test_queries_and_changes_at_snapshots(lake: str) -> None:
     changed = read(
         lake,

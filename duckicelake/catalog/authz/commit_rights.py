@@ -22,12 +22,11 @@ from duckicelake.iceberg.updates import (
     TableUpdate,
 )
 from duckicelake.lake.changes import ChangeSet
+from duckicelake.lake.model import ADDITION_KINDS, REMOVAL_KINDS
 
 _BY_OPERATION: Final = {"append": Privilege.INSERT, "delete": Privilege.DELETE}
 """Other operations take the right to update."""
 _ABOUT_STATISTICS: Final = (SetStatistics, RemoveStatistics, SetPartitionStatistics, RemovePartitionStatistics)
-_ADDING: Final = frozenset({"inserted_into_table", "inlined_insert"})
-_REMOVING: Final = frozenset({"deleted_from_table", "inlined_delete"})
 _REWRITING: Final = frozenset({"rewrite_delete", "inline_flush"})
 
 
@@ -64,7 +63,7 @@ def _may_change(rights: Rights, kinds: set[str], namespace: Namespace, name: str
     held = rights.find(namespace, name)
     if Privilege.UPDATE in held:
         return True
-    adds, removes = bool(kinds & _ADDING), bool(kinds & _REMOVING)
+    adds, removes = bool(kinds & ADDITION_KINDS), bool(kinds & REMOVAL_KINDS)
     if kinds & _REWRITING:
         return False
     return (not adds or Privilege.INSERT in held) and (not removes or Privilege.DELETE in held)

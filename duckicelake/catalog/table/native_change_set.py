@@ -37,10 +37,10 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.puffin import DELETION_VECTOR_VERSION
 from duckicelake.lake.changes import ChangeSet, LakeStep
 from duckicelake.lake.ducklake import native
+from duckicelake.lake.model import ADDITION_KINDS
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import FileRow, NativeWindow, TableRow, TableState
 
-_INSERTS = frozenset({"inserted_into_table", "inlined_insert"})
 _NOT_RECORDED = frozenset({"compacted_table", "altered_table"})
 """What a snapshot is said to have changed if others before it have expired."""
 
@@ -237,7 +237,7 @@ class _NativeChangeBuilder:
         if not names:
             return []
         folded = [c for c in self._window.changes if self._upto < c.snapshot_id <= step.change.snapshot_id]
-        inserts = [change.snapshot_id for change in folded if change.kinds & _INSERTS]
+        inserts = [change.snapshot_id for change in folded if change.kinds & ADDITION_KINDS]
         if not inserts or any(change.kinds >= _NOT_RECORDED for change in folded):
             return names
         with self._services.database.reading() as cursor:

@@ -74,7 +74,7 @@ def read_native_changes(
         is_whole, files = False, _add_deletes(cursor, row, listed, tuple(sizes))
     live = _read_live(cursor, row, files)
     serving = [file for file in files if file.content == FileContent.DATA and file.ducklake_id is None]
-    if native_window.is_addition_only(touching):
+    if all(change.only_adds for change in touching):
         reach = replace(reach, served=_find_served(sizes, live))
     window = native_window.read_window(cursor, row.table_id, row.caught_up_to, upto, touching, ground, reach)
     lake_ids = set[int]() if is_whole else _find_touched(window)

@@ -167,6 +167,11 @@ FROM ducklake_delete_file
 WHERE delete_file_id >= %(first)s AND delete_file_id < %(upto)s AND begin_snapshot < duckicelake_never()
 ORDER BY number;
 
+-- delete_file_begins: snapshots at which a table's delete files begin
+SELECT n.at, n.table_id
+FROM unnest(%(at)s::bigint[], %(table_ids)s::bigint[]) AS n (at, table_id)
+WHERE EXISTS (SELECT FROM ducklake_delete_file d WHERE d.table_id = n.table_id AND d.begin_snapshot = n.at);
+
 -- ended_files: data files that left tables at snapshots
 SELECT n.at, n.table_id, d.data_file_id, coalesce(d.record_count, 0), coalesce(d.file_size_bytes, 0)
 FROM unnest(%(at)s::bigint[], %(table_ids)s::bigint[]) AS n (at, table_id)

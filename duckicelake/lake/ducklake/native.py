@@ -22,6 +22,7 @@ from duckicelake.lake.model import (
     PartitionKey,
     SortKey,
     TableDefinition,
+    complete_kinds,
     find_flaw,
     parse_changes,
 )
@@ -32,8 +33,6 @@ from duckicelake.postgres.queries import Row, load_queries
 _SQL = load_queries("lake", "native")
 ROW_MOVING_KINDS = frozenset({"inline_flush", "flushed_inlined", "compacted_table"})
 """Kinds of changes that may take inlined rows out of Postgres."""
-ADDITION_KINDS = frozenset({"inserted_into_table", "inlined_insert"})
-"""Kinds of changes that bring rows."""
 _KINDS_BY_TABLE_ID = frozenset(
     {
         "inserted_into_table",
@@ -61,14 +60,14 @@ def read_newest_snapshot(cursor: Cursor[Row]) -> int:
 def read_changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[LakeChange, ...]:
     """Read the DuckLake snapshots in (after, upto] that touch the table, oldest first; `upto` must exist.
 
-    If some were expired or aren't recorded, their changes are unknown. The last one then counts as a rewrite of
-    history.
+    Their kinds are what they did, also where `changes_made` doesn't say it (`complete_kinds`). If some were expired or
+    aren't recorded, their changes are unknown. The last one then counts as a rewrite of history.
     """
     parameters = {"table_id": table_id, "after": after, "upto": upto, "mark": f":{table_id}"}
     rows = cursor.execute(_SQL.changes, parameters).fetchall()
     found = (
-        LakeChange(at, time, parse_kinds(text, table_id, begins=begins))
-        for _, at, time, text, begins in rows
+        LakeChange(at, time, complete_kinds(parse_kinds(text, table_id, begins=begins), has_delete_file=deletes))
+        for _, at, time, text, begins, deletes in rows
         if at is not None
     )
     touching = _leave_out_drops([change for change in found if change.kinds])
@@ -77,25 +76,6 @@ def read_changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> t
         touching = [change for change in touching if change.snapshot_id < upto]
         touching.append(LakeChange(upto, read_snapshot_time(cursor, upto), kinds))
     return tuple(touching)
-
-
-def read_row_changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[LakeChange, ...]:
-    """Read the same as `read_changes`, and besides that a snapshot removed rows which it had added itself.
-
-    DuckDB 1.5.5 records no deletion of a transaction that inserts rows and then updates or deletes some of them. Its
-    functions list those as added whose file was written before.
-    """
-    found = read_changes(cursor, table_id, after, upto)
-    if not any(change.kinds <= ADDITION_KINDS for change in found):
-        return found
-    parameters = {"table_id": table_id, "after": after, "upto": upto}
-    removing = {row[0] for row in cursor.execute(_SQL.removing, parameters).fetchall()}
-    return tuple(
-        replace(change, kinds=change.kinds | {"deleted_from_table"})
-        if change.snapshot_id in removing and change.kinds <= ADDITION_KINDS
-        else change
-        for change in found
-    )
 
 
 def _leave_out_drops(changes: Sequence[LakeChange]) -> list[LakeChange]:

@@ -15,7 +15,7 @@ from duckicelake.lake.ducklake.native import (
     read_partition_values,
     read_path_prefix,
 )
-from duckicelake.lake.model import InlinedDelete, InlinedRow, LakeChange, LakeFile
+from duckicelake.lake.model import ADDITION_KINDS, REMOVAL_KINDS, InlinedDelete, InlinedRow, LakeChange, LakeFile
 from duckicelake.lake.state import NativeWindow, Reach
 from duckicelake.postgres.pipeline import BatchedQuery, fetch_all_batched
 from duckicelake.postgres.queries import Row, load_queries
@@ -23,13 +23,11 @@ from duckicelake.postgres.queries import Row, load_queries
 _SQL = load_queries("lake", "native")
 _PATH_INDEX = LakeFile._fields.index("path")
 _DEFINITION_KINDS = frozenset({"created_table", "altered_table"})
-_ADDITION_KINDS = frozenset({"inlined_insert", "inserted_into_table"})
 _FILE_PRESERVING_KINDS = frozenset(
     {
         *_DEFINITION_KINDS,
-        *_ADDITION_KINDS,
-        "inlined_delete",
-        "deleted_from_table",
+        *ADDITION_KINDS,
+        *REMOVAL_KINDS,
         "rewrite_delete",
         "inline_flush",
     }
@@ -67,11 +65,6 @@ def compute_reach(ground: WindowBasis, after: int, touching: Sequence[LakeChange
     if not touching:
         return Reach(after, 0, -1)
     return None if ground.first is None or ground.last is None else Reach(after, ground.first, ground.last)
-
-
-def is_addition_only(touching: Sequence[LakeChange]) -> bool:
-    """Return whether the changes leave all earlier rows as they were."""
-    return all(change.kinds <= _ADDITION_KINDS for change in touching)
 
 
 def read_window(

@@ -2,7 +2,8 @@
 SELECT max(snapshot_id) FROM ducklake_snapshot;
 
 -- changes: what DuckLake snapshots in (after, upto] changed, those left out that can't be about a table, and whether it
--- got a name there, at its creation or by a rename; first, in every row, how many are there and say what they changed
+-- got a name there, at its creation or by a rename, and whether one that wrote files has a delete file of it; first, in
+-- every row, how many are there and say what they changed
 WITH recorded AS MATERIALIZED (
     SELECT s.snapshot_id, s.snapshot_time, c.changes_made
     FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
@@ -11,7 +12,11 @@ WITH recorded AS MATERIALIZED (
     SELECT begin_snapshot FROM ducklake_table WHERE table_id = %(table_id)s
 )
 SELECT n.count, r.snapshot_id, (extract(epoch FROM r.snapshot_time) * 1000)::bigint, r.changes_made,
-       r.snapshot_id IN (SELECT * FROM begun)
+       r.snapshot_id IN (SELECT * FROM begun),
+       CASE WHEN strpos(r.changes_made, 'inserted_into_table' || %(mark)s) > 0 THEN r.snapshot_id IN (
+           SELECT d.begin_snapshot FROM ducklake_delete_file d
+           WHERE d.table_id = %(table_id)s AND d.begin_snapshot > %(after)s AND d.begin_snapshot <= %(upto)s)
+       ELSE false END
 FROM (SELECT count(*) FROM recorded) n
 LEFT JOIN recorded r ON strpos(r.changes_made, %(mark)s) > 0 OR r.snapshot_id IN (SELECT * FROM begun)
 ORDER BY r.snapshot_id;
@@ -208,7 +213,3 @@ FROM ducklake_snapshot WHERE snapshot_id >= %(at)s ORDER BY snapshot_id LIMIT 1;
 -- count_marked: how many of these snapshots have this said of them
 SELECT count(*) FROM ducklake_snapshot_changes
 WHERE snapshot_id = ANY(%(snapshot_ids)s::bigint[]) AND commit_extra_info = %(mark)s;
-
--- removing: snapshots in (after, upto] that removed rows of a table's files
-SELECT DISTINCT begin_snapshot FROM ducklake_delete_file
-WHERE table_id = %(table_id)s AND begin_snapshot > %(after)s AND begin_snapshot <= %(upto)s;
