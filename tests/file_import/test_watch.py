@@ -27,10 +27,13 @@ pytestmark = pytest.mark.commands
 
 
 def fill(folder: Path, numbers: Sequence[int], *, rows: int = 3) -> None:
-    """Write a CSV file for each number: rows of that file, and a bad row."""
+    """Write a CSV file for each number: rows of that file, and a bad row. All have one age, so a look takes them all."""
+    now = time.time()
     for number in numbers:
         lines = [f"{number},{row}" for row in range(rows)]
-        (folder / f"f{number:04}.csv").write_text("\n".join(["file,row", *lines, "bad,1"]) + "\n")
+        file = folder / f"f{number:04}.csv"
+        file.write_text("\n".join(["file,row", *lines, "bad,1"]) + "\n")
+        os.utime(file, (now, now))
 
 
 def assert_once(loads: Loads, table: str, numbers: Sequence[int], *, rows: int = 3) -> None:

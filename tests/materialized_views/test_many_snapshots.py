@@ -6,7 +6,8 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from duckicelake.materialized_views import refreshes, view_rows
+from duckicelake.materialized_views import view_rows
+from duckicelake.materialized_views.status import KIND
 from duckicelake.materialized_views.view_rows import Schedule
 from duckicelake.materialized_views.views import schedule_view
 from tests.materialized_views.conftest import Views
@@ -56,7 +57,7 @@ def assert_few_blocks(views: Views) -> None:
     """Each look reads few blocks."""
     looks: list[tuple[LiteralString, dict[str, Any]]] = [
         (view_rows._SQL.due, {"change_seconds": 0, "failure_seconds": 0}),
-        (view_rows._SQL.scheduled, {"schemas": ["main"] * 2, "tables": ["quiet", "busy"], "kind": refreshes.KIND}),
+        (view_rows._SQL.scheduled, {"schemas": ["main"] * 2, "tables": ["quiet", "busy"], "kind": KIND}),
         (view_rows._SQL.skip_unchanged, {"snapshots": 40}),
     ]
     for query, parameters in looks:

@@ -217,7 +217,8 @@ def test_files_of_all_damages_are_left_out_together(lake: Client, ducklake: Duck
     before = duckdb_rows(ducklake)
     paths = [local(str(path)) for path, *_ in list_files(ducklake)]
     kept = dict(zip(paths[1::2], (path.read_bytes() for path in paths[1::2]), strict=True))
-    for path, damage in zip(kept, (Path.unlink, Path.unlink, spoil_footer, empty, cut_out), strict=True):
+    damages: tuple[Callable[[Path], object], ...] = (Path.unlink, Path.unlink, spoil_footer, empty, cut_out)
+    for path, damage in zip(kept, damages, strict=True):
         damage(path)
     request_tasks(lake.services, None, None, ("compact",))
     found = work(lake.services)
