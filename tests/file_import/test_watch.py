@@ -27,7 +27,7 @@ pytestmark = pytest.mark.commands
 
 
 def fill(folder: Path, numbers: Sequence[int], *, rows: int = 3) -> None:
-    """Write a CSV file for each number: rows of that file, and a bad row. All have one age, so a look takes them all."""
+    """Write a CSV file for each number: rows of that file, and a bad one. All have one age: a look takes all."""
     now = time.time()
     for number in numbers:
         lines = [f"{number},{row}" for row in range(rows)]
