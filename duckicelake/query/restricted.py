@@ -131,6 +131,11 @@ def _write_filter(expression: Any, schema: Schema) -> str:
     )
 
 
+def cast_to_column(value: str, field: NestedField) -> str:
+    """Write SQL that casts a value to the type that DuckDB has for a column."""
+    return f"CAST({value} AS {format_type_name(DUCKDB, field.type)})"
+
+
 def list_filter_columns(fields: Iterable[NestedField]) -> Iterator[RowColumn]:
     """List the columns that filters may name."""
     for field in fields:

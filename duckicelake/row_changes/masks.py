@@ -16,8 +16,7 @@ from duckicelake.iceberg.read_restrictions import Mask, Restriction
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField
 from duckicelake.lake.ducklake.database import quote_literal
-from duckicelake.query.restricted import write_masked_value
-from duckicelake.sql_dialects.placeholders import DUCKDB, format_type_name
+from duckicelake.query.restricted import cast_to_column, write_masked_value
 
 _NULL_TESTS: Final = frozenset({"is-null", "not-null"})
 
@@ -38,15 +37,11 @@ def write_defaults(
     texts = {id_: quote_literal(text) for id_, text in defaults.items()}
     masks = {} if restriction is None else restriction.masks
     masked = (
-        (field.id, write_masked_value(_write_typed(texts[field.id], field), field, masks, salt))
+        (field.id, write_masked_value(cast_to_column(texts[field.id], field), field, masks, salt))
         for field in fields
         if field.id in texts
     )
     return texts | {id_: sql for id_, sql in masked if sql is not None}
-
-
-def _write_typed(text: str, field: NestedField) -> str:
-    return f"CAST({text} AS {format_type_name(DUCKDB, field.type)})"
 
 
 def write_hashes(fields: Sequence[NestedField], restriction: Restriction | None, salt: bytes) -> dict[int, str]:
