@@ -315,6 +315,14 @@ class FeatureUnavailableError(UnavailableError):
     """A table uses an optional feature that this server runs without; nothing was written, and the table is read."""
 
 
+class StoreRestingError(UnavailableError):
+    """The object store has not answered just now, for the first time. What needs it waits for so many seconds."""
+
+    def __init__(self, message: str, seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
 class StoreDeniedError(UnavailableError):
     """The object store refuses the server's own key; whoever runs the server must act before a retry helps."""
 

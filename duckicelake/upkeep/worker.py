@@ -29,6 +29,7 @@ from duckicelake.errors import (
     JobHeldError,
     NoSuchTableError,
     QueryMemoryError,
+    StoreRestingError,
     TaskStoppedError,
     TooManyRequestsError,
     UnavailableError,
@@ -310,6 +311,9 @@ def explain_end(error: Exception, claimed: ClaimedTask, quiet_until_ms: int | No
         return TaskEnd(state, message, until_ms=quiet_until_ms, is_attempt=False)
     if isinstance(error, JobHeldError):
         return TaskEnd("waiting", message, until_ms=claimed.now_ms + _HELD_MS, is_attempt=False)
+    if isinstance(error, StoreRestingError):
+        until_ms = claimed.now_ms + round(1000 * error.seconds)
+        return TaskEnd("waiting", message, until_ms=until_ms, is_attempt=False)
     if isinstance(error, NoSuchTableError):
         return TaskEnd("waiting", f"{message}: it was dropped or renamed meanwhile")
     if isinstance(error, OSError) and error.errno in _FULL_DISK:

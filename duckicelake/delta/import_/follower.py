@@ -1,20 +1,24 @@
 """Follow Delta tables by tasks of the upkeep: find those with newer versions, and import these."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from threading import Lock
 from time import monotonic
-from typing import Final
-from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
+from typing import Final, NoReturn
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.upkeep_tasks import IsWanted, TaskControl, UpkeepSource
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.sources import FOLLOW_KIND, DeltaSource
 from duckicelake.delta.import_.status import LIST_SECONDS, list_watched
+from duckicelake.delta.import_.store_rests import (
+    FoundTable,
+    StoreRests,
+    describe_failed_look,
+    find_rests,
+    look_at_buckets,
+)
 from duckicelake.delta.import_.sync import SYNCER, find_source, sync_in_parts
 from duckicelake.delta.log.files import LogFiles
 from duckicelake.delta.log.segments import LogListing, find_newest_version
@@ -22,83 +26,41 @@ from duckicelake.errors import CatalogError, FileMissingError, NoSuchTableError,
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
-from duckicelake.postgres.database import Database
+from duckicelake.storage.protocol import ObjectStore
 from duckicelake.storage.threads import DaemonCall, run_in_parallel
 
 _TURN_SECONDS: Final = 10.0
 """After which a task ends with its transaction, as other tables have new versions too. The rest has its own turn."""
-_REST_RATIO: Final = 5.0
-"""A store rests for so many times as long as it was waited for: waits of up to 12 s take a sixth of a worker's time."""
-_ANSWER_SECONDS: Final = 3.0
-"""For which a task waits for the first answer of its store."""
-_MIN_REST_SECONDS: Final = 5.0
-_MAX_REST_SECONDS: Final = 60.0
-
-
-class StoreRests:
-    """Which stores rest, by bucket. Each process finds it out for itself."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._rests: dict[str, tuple[float, UnavailableError]] = {}
-        """By bucket: when its rest ends, by `monotonic`, and why it rests."""
-
-    def find(self, root: str) -> UnavailableError | None:
-        """Find why the store of a folder rests; None if it doesn't."""
-        ends_at, error = self._rests.get(_find_bucket(root), (0.0, None))
-        return error if monotonic() < ends_at else None
-
-    def begin(self, root: str, error: UnavailableError, waited_seconds: float) -> bool:
-        """Let the store of a folder rest that didn't answer for so long; False if it does so already."""
-        seconds = min(_MAX_REST_SECONDS, max(_MIN_REST_SECONDS, _REST_RATIO * waited_seconds))
-        with self._lock:
-            if self.find(root) is not None:
-                return False
-            self._rests[_find_bucket(root)] = monotonic() + seconds, error
-        return True
-
-    def end(self, root: str) -> None:
-        """Let the store of a folder be asked again."""
-        self._rests.pop(_find_bucket(root), None)
-
-
-def _find_bucket(root: str) -> str:
-    parts = urlsplit(root)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-_RESTS: Final[WeakKeyDictionary[Database, StoreRests]] = WeakKeyDictionary()
-_LOCK: Final = Lock()
-
-
-def find_rests(database: Database) -> StoreRests:
-    """Find the rests of a lake's stores; each lake has its own, as it may have its own profile."""
-    with _LOCK:
-        return _RESTS.setdefault(database, StoreRests())
+_LOOK_SECONDS: Final = 1.0
+"""For which a look waits for stores. What they say later is taken by the next look."""
+_CHECK_SECONDS: Final = 0.5
+"""Between two looks whether a task must end that waits for a store."""
 
 
 def find_due(services: Services) -> Sequence[UpkeepTask]:
     """Find the followed tables with newer versions, and those whose last task failed some time ago.
 
-    A store that doesn't answer has one task: its tables wait until it has rested.
+    Each bucket has a look of its own, and none waits for another's. A store that doesn't answer has one task: its
+    tables wait until it has rested.
     """
+    rests, store = find_rests(services.database), services.store
     with services.database.statement() as cursor:
-        listed = sources.take_listings(cursor, LIST_SECONDS)
         followed = sources.read_sources(cursor, followed=True)
+        free = [source for source in followed if rests.is_free(source.root)]
+        listed = sources.take_listings(cursor, LIST_SECONDS, [source.table_id for source in free])
         open_tasks = sources.read_open_tasks(cursor)
-    wanted = [source for source in followed if source.table_id in listed or source.table_id not in open_tasks]
-    rests = find_rests(services.database)
+    wanted = [source for source in free if source.table_id in listed or source.table_id not in open_tasks]
 
     def find_reason(source: DeltaSource) -> str | None:
         if rests.find(source.root) is not None:
             return None
         if source.table_id not in listed:
-            return None if source.error is not None else _find_next(services, source)
+            return None if source.error is not None else _find_next(store, rests, source)
         if source.error is not None or source.table_id in open_tasks:
             return "its last task was not done"
-        return _find_change(services, source)
+        return _find_change(store, rests, source)
 
-    return _build_tasks(wanted, find_reason)
+    return _build_tasks(look_at_buckets(rests, wanted, find_reason, _LOOK_SECONDS))
 
 
 def find_asked(services: Services, is_wanted: IsWanted) -> Sequence[UpkeepTask]:
@@ -110,51 +72,60 @@ def find_asked(services: Services, is_wanted: IsWanted) -> Sequence[UpkeepTask]:
             if is_wanted(parse_schema_name(source.schema_name), source.table_name)
         ]
 
+    rests = find_rests(services.database)
+
     def find_reason(source: DeltaSource) -> str | None:
         if source.error is not None:
             return "it stands still"
-        is_resting = find_rests(services.database).find(source.root) is not None
-        return "its store did not answer just now" if is_resting else _find_next(services, source)
+        if rests.find(source.root) is not None:
+            return "its store did not answer just now"
+        return _find_next(services.store, rests, source)
 
-    return _build_tasks(followed, find_reason)
+    reasons = run_in_parallel(find_reason, followed)
+    return _build_tasks([(source, why) for source, why in zip(followed, reasons, strict=True) if why is not None])
 
 
-def _build_tasks(
-    followed: Sequence[DeltaSource], find_reason: Callable[[DeltaSource], str | None]
-) -> Sequence[UpkeepTask]:
+def _build_tasks(found: Sequence[FoundTable]) -> Sequence[UpkeepTask]:
     policy = parse_policy({})
     return [
         UpkeepTask(FOLLOW_KIND, parse_schema_name(source.schema_name), source.table_name, why, policy, 0)
-        for source, why in zip(followed, run_in_parallel(find_reason, followed), strict=True)
-        if why is not None
+        for source, why in found
     ]
 
 
-def _find_next(services: Services, source: DeltaSource) -> str | None:
+def _find_next(store: ObjectStore, rests: StoreRests, source: DeltaSource) -> str | None:
     """Look for the file of the next version by its name, which lists nothing."""
-    version, began = source.position.version + 1, monotonic()
     try:
-        services.store.size(LogListing(source.root).commit_name(version))
-    except FileMissingError:
-        return None
+        is_there = _has_next(store, rests, source)
     except UnavailableError as error:
-        is_first = find_rests(services.database).begin(source.root, error, monotonic() - began)
-        return f"version {version} can not be looked for" if is_first else None
+        return describe_failed_look(source) if rests.begin(source.root, error) else None
     except Exception:  # noqa: BLE001 - the task says what it is
-        return f"version {version} can not be looked for"
-    return f"version {version} is there"
+        return describe_failed_look(source)
+    return f"version {source.position.version + 1} is there" if is_there else None
 
 
-def _find_change(services: Services, source: DeltaSource) -> str | None:
-    """List the log, and look whether its newest version is another one."""
-    version, began = source.position.version, monotonic()
+def _has_next(store: ObjectStore, rests: StoreRests, source: DeltaSource) -> bool:
+    """Ask the store for the next version's file, and note that it has answered, however late."""
     try:
-        newest = find_newest_version(LogFiles(services.store, source.root).listing())
+        store.size(LogListing(source.root).commit_name(source.position.version + 1))
+    except FileMissingError:
+        is_there = False
+    else:
+        is_there = True
+    rests.note_answer(source.root)
+    return is_there
+
+
+def _find_change(store: ObjectStore, rests: StoreRests, source: DeltaSource) -> str | None:
+    """List the log, and look whether its newest version is another one."""
+    version = source.position.version
+    try:
+        newest = find_newest_version(LogFiles(store, source.root).listing())
     except UnavailableError as error:
-        is_first = find_rests(services.database).begin(source.root, error, monotonic() - began)
-        return "its log can not be listed" if is_first else None
+        return "its log can not be listed" if rests.begin(source.root, error) else None
     except Exception:  # noqa: BLE001 - the task says what it is
         return "its log can not be listed"
+    rests.note_answer(source.root)
     if newest == version:
         return None
     return f"version {newest} is there" if newest > version else f"version {version} is gone"
@@ -170,26 +141,25 @@ def run_follow(services: Services, task: UpkeepTask, control: TaskControl) -> Ta
     if source is None:
         return TaskOutcome("unchanged", "it follows no Delta table any more")
     rests = find_rests(services.database)
-    cause = rests.find(source.root)
-    if cause is not None:
-        raise UnavailableError(f"{cause}; its store is left alone for a while") from cause
+    rest = rests.find(source.root)
+    if rest is not None:
+        raise rest.build_error() from rest.error
+    _require_answer(services, source, control)
     began = monotonic()
     first, ends_at, has_more = source.position.version + 1, began + _TURN_SECONDS, False
     try:
-        _require_answer(services, source)
         for after in sync_in_parts(services, source, control.check):
             source, began = after, monotonic()
             control.report({"versions": source.position.version + 1 - first})
             if monotonic() >= ends_at:
-                has_more = source.following and _find_next(services, source) is not None
+                has_more = source.following and _find_next(services.store, rests, source) is not None
                 break
     except (NoSuchTableError, TaskStoppedError):
         raise
     except Exception as error:
         if isinstance(error, UnavailableError):
             rests.begin(source.root, error, monotonic() - began)
-        with suppress(CatalogError), services.database.statement() as cursor:
-            sources.record_failure(cursor, source, str(error) or type(error).__name__)
+        _record_failure(services, source, error)
         raise
     if source.error is not None:
         with services.database.statement() as cursor:
@@ -202,24 +172,42 @@ def run_follow(services: Services, task: UpkeepTask, control: TaskControl) -> Ta
     return TaskOutcome("done", f"{came} came{more}", (), {"versions": last - first + 1}, has_more=has_more)
 
 
-def _require_answer(services: Services, source: DeltaSource) -> None:
+def _require_answer(services: Services, source: DeltaSource, control: TaskControl) -> None:
     """Ask the store for the next version's file, whether or not that is there.
 
-    Raises UnavailableError if the store doesn't answer soon. It then rests for long: each of its requests would hold a
-    worker.
+    Raises TaskStoppedError, UnavailableError if the store doesn't answer soon, and StoreRestingError for the first
+    time. The store then rests, as each of its requests would hold a worker. A late answer ends the rest.
     """
-    name = LogListing(source.root).commit_name(source.position.version + 1)
-    call = DaemonCall(partial(services.store.size, name))
-    if not call.wait(_ANSWER_SECONDS):
-        error = UnavailableError(f"the store of {source.root} did not answer within {_ANSWER_SECONDS:g} seconds")
-        find_rests(services.database).begin(source.root, error, _MAX_REST_SECONDS / _REST_RATIO)
-        raise error
+    rests = find_rests(services.database)
+    began, answer_seconds = monotonic(), rests.find_answer_seconds(source.root)
+    call = DaemonCall(partial(_has_next, services.store, rests, source))
+    while not call.wait(min(_CHECK_SECONDS, max(0.0, began + answer_seconds - monotonic()))):
+        control.check()
+        if monotonic() >= began + answer_seconds:
+            late = UnavailableError(f"the store of {source.root} did not answer within {answer_seconds:g} seconds")
+            _let_rest(services, source, late, monotonic() - began)
     try:
         call.read_result()
-    except UnavailableError:
-        raise
+    except UnavailableError as error:
+        _let_rest(services, source, error, monotonic() - began)
     except Exception:  # noqa: BLE001 - the sync says what it is
         return
+
+
+def _let_rest(services: Services, source: DeltaSource, error: UnavailableError, waited_seconds: float) -> NoReturn:
+    """Let the store rest, and raise why. A table stands still once that isn't the store's first failure."""
+    rests = find_rests(services.database)
+    rests.begin(source.root, error)
+    rest = rests.find(source.root)
+    if rest is not None and rest.failures == 1:
+        raise rest.build_error(waited_seconds) from error
+    _record_failure(services, source, error)
+    raise error
+
+
+def _record_failure(services: Services, source: DeltaSource, error: Exception) -> None:
+    with suppress(CatalogError), services.database.statement() as cursor:
+        sources.record_failure(cursor, source, str(error) or type(error).__name__)
 
 
 def _find_followed(services: Services, namespace: Namespace, table: str) -> DeltaSource | None:

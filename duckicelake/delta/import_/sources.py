@@ -169,9 +169,10 @@ def read_followed(cursor: Transaction, names: Sequence[tuple[str, str]]) -> list
     return [FollowedTableState(*row) for row in cursor.execute(_SQL.followed, parameters).fetchall()]
 
 
-def take_listings(cursor: Transaction, seconds: float) -> set[int]:
-    """Take the followed tables whose logs no process has listed for so many seconds, as this one lists them now."""
-    return {row[0] for row in cursor.execute(_SQL.take_listings, {"seconds": seconds}).fetchall()}
+def take_listings(cursor: Transaction, seconds: float, table_ids: Sequence[int]) -> set[int]:
+    """Take those of some followed tables whose logs no process has listed for so many seconds, as this one will."""
+    parameters = {"seconds": seconds, "table_ids": list(table_ids)}
+    return {row[0] for row in cursor.execute(_SQL.take_listings, parameters).fetchall()}
 
 
 def _build_columns(position: DeltaPosition) -> dict[str, Any]:

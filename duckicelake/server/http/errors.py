@@ -189,6 +189,7 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.UnknownFormatError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "10"}),
     errors.FormatChangeError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "5"}),
     errors.FeatureUnavailableError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "10"}),
+    errors.StoreRestingError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.StoreDeniedError: HttpError(
         500, "ServiceFailureException"
     ),  # which clients don't send again, as they would 503

@@ -64,13 +64,15 @@ JOIN duckicelake_delta_source s ON s.table_id = t.table_id AND s.following
 LEFT JOIN duckicelake_upkeep_task q ON q.table_id = s.table_id AND q.kind = %(kind)s AND q.state <> 'done'
 ORDER BY n.schema_name, t.table_name;
 
--- take_listings: tables whose logs are to be listed, unless another process is at it. A next version that isn't there says
--- nothing of a log that was cleaned up or replaced. A time to come is one of before the clock was set back
+-- take_listings: those of some tables whose logs are to be listed, unless another process is at it. A next version that
+-- isn't there says nothing of a log that was cleaned up or replaced. A time to come is one of before the clock was set
+-- back
 UPDATE duckicelake_delta_source SET listed = clock_timestamp()
 WHERE table_id IN (
     SELECT table_id FROM duckicelake_delta_source s
-    WHERE following AND (listed IS NULL OR listed < clock_timestamp() - %(seconds)s * interval '1 second'
-                         OR listed > clock_timestamp())
+    WHERE following AND table_id = ANY (%(table_ids)s)
+      AND (listed IS NULL OR listed < clock_timestamp() - %(seconds)s * interval '1 second'
+           OR listed > clock_timestamp())
       AND EXISTS (SELECT FROM ducklake_table t WHERE t.table_id = s.table_id AND t.end_snapshot IS NULL)
     FOR UPDATE SKIP LOCKED)
 RETURNING table_id;
