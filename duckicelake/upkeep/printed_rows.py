@@ -22,10 +22,10 @@ def describe_task(task: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def describe_planned(job: Mapping[str, Any]) -> tuple[str, ...]:
-    """Describe what is planned. What features look for reads no files of the table."""
-    if job["source"]:
+    """Describe what is planned. What features look for reads no files of the table, and may have an empty source."""
+    if job["source"] is not None:
         behind = "" if job["behind-seconds"] is None else f"{job['behind-seconds']:,.0f} s"
-        why = f"{job['why']} ({job['source']})"
+        why = f"{job['why']} ({job['source']})" if job["source"] else job["why"]
         return job["kind"], _name(job), *[""] * len(_COSTS), "yes", _describe_time(job), behind, why
     estimate = job["estimate"]
     read, size = f"{estimate['files-read']:,}", format_size(estimate["bytes-read"])

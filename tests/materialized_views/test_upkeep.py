@@ -1,12 +1,14 @@
 """Views that are refreshed by themselves: which are due, and what a task of the upkeep does."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import sleep
 
+import httpx
 import pytest
+from fastapi import FastAPI
 
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.jobs import list_jobs
@@ -21,9 +23,11 @@ from duckicelake.materialized_views.view_rows import Schedule
 from duckicelake.materialized_views.views import schedule_view
 from duckicelake.query import contents
 from duckicelake.query.contents import ContentProcess
+from duckicelake.server.app import create_app
 from duckicelake.settings.model import Settings
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.planner import request_tasks
+from duckicelake.upkeep.printed_rows import PLAN_HEADINGS, describe_planned
 from duckicelake.upkeep.queue import QueuedTask, TaskFilter
 from duckicelake.upkeep.sources import SourcePlanner, explain_missing_worker
 from duckicelake.upkeep.worker import Worker, WorkerLimits
@@ -304,6 +308,19 @@ def test_plan_says_which_views_are_refreshed_and_when(views: Views) -> None:
     with views.services.database.transaction() as cursor:
         cursor.execute("UPDATE duckicelake_materialized_view SET error = 'it is gone', failed_at = now()")
     assert read_plan(views) == [("its last refresh failed: it is gone", True, "datetime", True)]
+
+
+def test_plan_of_a_view_that_reads_no_table_shows_no_files(
+    views: Views, serve: Callable[[FastAPI], httpx.Client]
+) -> None:
+    views.create("plain", "SELECT 1 AS x")
+    schedule_view(views.services, ("main",), "plain", Schedule(3600, on_change=False))
+    jobs = serve(create_app(views.services)).get("/pipeline/v1/plan").raise_for_status().json()["jobs"]
+    (row,) = (describe_planned(job) for job in jobs if job["table"] == "plain" and job["kind"] == "refresh")
+    named = dict(zip(PLAN_HEADINGS, row, strict=True))
+    assert {named[name] for name in ("files", "bytes", "files saved", "scans", "plans", "for")} == {""}
+    assert named["due"] not in {"", "now"}
+    assert named["why"] == "it is refreshed every 3600 s"
 
 
 def test_missing_worker_is_named_once_a_view_is_refreshed_by_itself(views: Views) -> None:

@@ -90,12 +90,12 @@ function Plan() {
     {
       name: "Reads",
       kind: "number",
-      show: ({ estimate, source }) => (source ? "" : formatBytes(estimate["bytes-read"])),
+      show: ({ estimate, source }) => (source == null ? formatBytes(estimate["bytes-read"]) : ""),
     },
     {
       name: "Files saved",
       kind: "number",
-      show: ({ estimate, source }) => (source ? "" : formatCount(estimate["files-saved"])),
+      show: ({ estimate, source }) => (source == null ? formatCount(estimate["files-saved"]) : ""),
     },
     { name: "Faster scans", kind: "number", show: ({ estimate }) => formatSpeedup(estimate["scan-speedup"]) },
     { name: "Faster plans", kind: "number", show: ({ estimate }) => formatSpeedup(estimate["planning-speedup"]) },
