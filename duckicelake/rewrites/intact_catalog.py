@@ -39,7 +39,7 @@ def attach_copy(services: Services, order: OpenOrder, version: TableVersion, hid
         "BEGIN",
     ]
     for schema, name, columns in tables:
-        condition = _write_condition(name, columns, version, hidden)
+        condition = _write_condition(schema, name, columns, version, hidden)
         read = f"SELECT * FROM {quote_identifier(schema)}.{quote_identifier(name)} WHERE {condition}"
         statements.append(
             f"CREATE TABLE {_COPY}.{quote_identifier(name)} AS FROM postgres_query('{_SOURCE}', {quote(read)})"
@@ -53,15 +53,26 @@ def attach_copy(services: Services, order: OpenOrder, version: TableVersion, hid
     return replace(order, statements=tuple(statements))
 
 
-def _write_condition(name: str, columns: Collection[str], version: TableVersion, hidden: Collection[int]) -> str:
-    """Write which rows of a table of DuckLake's the copy has."""
+def _write_condition(
+    schema: str, name: str, columns: Collection[str], version: TableVersion, hidden: Collection[int]
+) -> str:
+    """Write which rows of a table of DuckLake's the copy has: those of the version, of files those that it has."""
     if name in _EMPTY:
         return "false"
+    table, at = version.row.table_id, version.lake_snapshot
+    is_there = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
+    files = f"FROM {quote_identifier(schema)}.ducklake_data_file WHERE table_id = {table} AND {is_there}"
+    if hidden:
+        files += f" AND data_file_id NOT IN ({', '.join(map(str, sorted(hidden)))})"
     conditions = ["true"]
     if "table_id" in columns:
-        conditions.append(f"(table_id = {version.row.table_id} OR table_id IS NULL)")
-    if "data_file_id" in columns and hidden:
-        conditions.append(f"data_file_id NOT IN ({', '.join(map(str, sorted(hidden)))})")
+        conditions.append(f"(table_id = {table} OR table_id IS NULL)")
+    if "begin_snapshot" in columns and "end_snapshot" in columns:
+        conditions.append(is_there)
+    if "data_file_id" in columns:
+        conditions.append(f"data_file_id IN (SELECT data_file_id {files})")
+    if name == "ducklake_name_mapping":
+        conditions.append(f"mapping_id IN (SELECT mapping_id {files})")
     if "snapshot_id" in columns:
-        conditions.append(f"snapshot_id = {version.lake_snapshot}")
+        conditions.append(f"snapshot_id = {at}")
     return " AND ".join(conditions)

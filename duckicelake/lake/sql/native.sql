@@ -13,9 +13,8 @@ WITH recorded AS MATERIALIZED (
 )
 SELECT n.count, r.snapshot_id, (extract(epoch FROM r.snapshot_time) * 1000)::bigint, r.changes_made,
        r.snapshot_id IN (SELECT * FROM begun),
-       CASE WHEN strpos(r.changes_made, 'inserted_into_table' || %(mark)s) > 0 THEN r.snapshot_id IN (
-           SELECT d.begin_snapshot FROM ducklake_delete_file d
-           WHERE d.table_id = %(table_id)s AND d.begin_snapshot > %(after)s AND d.begin_snapshot <= %(upto)s)
+       CASE WHEN strpos(r.changes_made, 'inserted_into_table' || %(mark)s) > 0 THEN EXISTS (
+           SELECT FROM ducklake_delete_file d WHERE d.table_id = %(table_id)s AND d.begin_snapshot = r.snapshot_id)
        ELSE false END
 FROM (SELECT count(*) FROM recorded) n
 LEFT JOIN recorded r ON strpos(r.changes_made, %(mark)s) > 0 OR r.snapshot_id IN (SELECT * FROM begun)
