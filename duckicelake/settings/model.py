@@ -170,7 +170,7 @@ class Settings(BaseSettings):
     upkeep_tasks: int = Field(default=2, ge=1, description="tasks of upkeep of one warehouse at once, by all workers")
     upkeep_seconds: float = Field(default=30.0, gt=0, description="min seconds between two plans of upkeep of a lake")
     upkeep_share: float = Field(
-        default=0.15,
+        default=0.1,
         ge=0.01,
         le=1,
         description="share of the cores that DuckDB takes beside writers; 1: it never rests",

@@ -18,7 +18,7 @@ def test_a_prepared_lake_is_healthy(database):
     assert [finding.name for finding in findings if finding.ok] == [
         "Postgres version", "session settings", "DuckLake catalog", "migrations", "triggers", "snapshot ids",
         "schema", "roles",
-        "changelog", "lineage", "deliveries", "Delta tables",
+        "changelog", "lineage", "deliveries", "Delta tables", "upkeep",
     ]  # fmt: skip
     assert {finding.advice for finding in findings} == {""}
 
