@@ -52,12 +52,14 @@ from duckicelake.materialized_views.increments import (
     write_merge,
 )
 from duckicelake.materialized_views.sources import ResolvedQuery, resolve_query
-from duckicelake.materialized_views.status import FAILURE_SECONDS, KIND, list_watched
 from duckicelake.materialized_views.view_rows import (
+    FAILURE_SECONDS,
+    KIND,
     Definer,
     MaterializedView,
     RefreshRecord,
     SourceState,
+    list_watched,
 )
 from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import REFRESH_STATE

@@ -1,18 +1,23 @@
-"""The rows of `duckicelake_materialized_view`: definitions, and what the last refresh read and wrote."""
+"""The rows of `duckicelake_materialized_view`: definitions, what the last refresh read and wrote, when one is due."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
+from duckicelake.catalog.upkeep_tasks import WatchedTable
 from duckicelake.errors import CommitFailedError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake.snapshots import try_session_lock
 from duckicelake.postgres.queries import Transaction, load_queries, replace_unstorable
 
 _SQL = load_queries("materialized_views", "views")
+KIND: Final = "refresh"
+"""Of the tasks that refresh views."""
+FAILURE_SECONDS: Final = 300.0
+"""After which a refresh that failed is tried again."""
 _LEASE_KEY: Final = 0x6D766965  # "mvie"; a key of two parts, the other is the table
 _MAX_ERROR_CHARACTERS: Final = 2000
 RefreshMode = Literal["whole", "incremental", "unchanged"]
@@ -309,3 +314,39 @@ def _parse_view(row: Sequence[Any]) -> MaterializedView:
         error=error,
         failed_at=failed_at,
     )
+
+
+def list_watched(cursor: Transaction, names: Sequence[tuple[str, str]]) -> Sequence[WatchedTable]:
+    """List the views of these names of schema and table that are refreshed by themselves."""
+    return [_describe(view) for view in read_scheduled(cursor, names, KIND)]
+
+
+def _describe(view: ScheduledView) -> WatchedTable:
+    due_at = [at for at in (view.clock_at, view.changed_at) if at is not None and at <= view.now]
+    began = min(due_at, default=None)
+    return WatchedTable(
+        namespace=parse_schema_name(view.schema_name),
+        table=view.table_name,
+        kind=KIND,
+        source=", ".join(view.sources),
+        why=_explain(view),
+        is_due=began is not None,
+        next_at=_find_next(view, is_due=began is not None),
+        behind_seconds=None if began is None else (view.now - began).total_seconds(),
+    )
+
+
+def _explain(view: ScheduledView) -> str:
+    if view.error is not None:
+        return f"its last refresh failed: {view.error}"
+    if view.changed_at is not None:
+        return "a source has changed"
+    return "no source has changed" if view.every_seconds is None else f"it is refreshed every {view.every_seconds} s"
+
+
+def _find_next(view: ScheduledView, *, is_due: bool) -> datetime | None:
+    if view.waits_until is not None:
+        return view.waits_until
+    if is_due and view.failed_at is not None:
+        return view.failed_at + timedelta(seconds=FAILURE_SECONDS)
+    return None if is_due else view.clock_at

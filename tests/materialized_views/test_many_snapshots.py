@@ -7,8 +7,7 @@ import psycopg
 import pytest
 
 from duckicelake.materialized_views import view_rows
-from duckicelake.materialized_views.status import KIND
-from duckicelake.materialized_views.view_rows import Schedule
+from duckicelake.materialized_views.view_rows import KIND, Schedule
 from duckicelake.materialized_views.views import schedule_view
 from tests.materialized_views.conftest import Views
 

@@ -10,8 +10,7 @@ from typing import Final, NoReturn
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.upkeep_tasks import IsWanted, TaskControl, UpkeepSource
 from duckicelake.delta.import_ import sources
-from duckicelake.delta.import_.sources import FOLLOW_KIND, DeltaSource
-from duckicelake.delta.import_.status import LIST_SECONDS, list_watched
+from duckicelake.delta.import_.sources import FOLLOW_KIND, LIST_SECONDS, DeltaSource, list_watched
 from duckicelake.delta.import_.store_rests import (
     FoundTable,
     StoreRests,

@@ -1,10 +1,12 @@
-"""SQL of imported Delta tables: their positions, and which of them only Delta's writers may write."""
+"""SQL of imported Delta tables: their positions, which only Delta's writers may write, how followed ones stand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
+from duckicelake.catalog.upkeep_tasks import WatchedTable
+from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.postgres.queries import Transaction, load_queries, replace_unstorable
 
@@ -13,6 +15,11 @@ FOLLOW_KIND: Final = "follow-delta"
 """Of the tasks that import new versions."""
 LOOK_SETTING: Final = "delta_sync_seconds"
 """With the seconds between two looks for new versions."""
+LIST_SECONDS: Final = 60.0
+"""After which a log is listed although its next version isn't there, as it may have been replaced. What failed is tried
+again then, too."""
+_LATE: Final = timedelta(seconds=60)
+"""After which a look that was due is none that a process is about to take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +180,29 @@ def take_listings(cursor: Transaction, seconds: float, table_ids: Sequence[int])
     """Take those of some followed tables whose logs no process has listed for so many seconds, as this one will."""
     parameters = {"seconds": seconds, "table_ids": list(table_ids)}
     return {row[0] for row in cursor.execute(_SQL.take_listings, parameters).fetchall()}
+
+
+def list_watched(cursor: Transaction, names: Sequence[tuple[str, str]]) -> Sequence[WatchedTable]:
+    """List the followed tables of these names of schema and table."""
+    return [_describe(table) for table in read_followed(cursor, names)]
+
+
+def _describe(table: FollowedTableState) -> WatchedTable:
+    named = parse_schema_name(table.schema_name), table.table_name, FOLLOW_KIND, table.root
+    fault = table.error or (table.message if table.state in {"blocked", "failed"} else None)
+    if fault is not None:
+        retry = None if table.listed is None else table.listed + timedelta(seconds=LIST_SECONDS)
+        next_at = table.available if table.state == "waiting" else retry
+        why = f"it stands still at version {table.version}: {fault}"
+        return WatchedTable(*named, why, is_due=True, next_at=next_at, behind_seconds=table.behind_seconds)
+    if table.why is not None:
+        next_at = table.available if table.state == "waiting" else None
+        return WatchedTable(*named, table.why, is_due=True, next_at=next_at, behind_seconds=table.behind_seconds)
+    if table.next_look is None or table.next_look < table.now - _LATE:
+        why = f"it is at version {table.version}, and no process looks for the next one"
+        return WatchedTable(*named, why, is_due=False)
+    why = f"it is at version {table.version}; the next one is looked for"
+    return WatchedTable(*named, why, is_due=False, next_at=table.next_look)
 
 
 def _build_columns(position: DeltaPosition) -> dict[str, Any]:
