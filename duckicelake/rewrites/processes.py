@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from threading import Event, Lock, Thread, Timer
+from threading import Event, Lock, Timer
 from typing import Final
 
+from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.upkeep_tasks import TaskControl
 from duckicelake.iceberg.identifiers import Namespace
@@ -99,7 +101,7 @@ def open_process(
         if kept is None:
             process.begin_open(order, limits)
         opened = RewriteProcess(process, limits, has_wide_rows, keys, is_open=kept is not None)
-        with slow_down(opened, control, cores / threads):
+        with run_in_thread("upkeep-pace", partial(_take_turns, opened, control, cores / threads)):
             yield opened
     except BaseException:
         process.kill()
@@ -110,21 +112,8 @@ def open_process(
         process.kill()
 
 
-@contextmanager
-def slow_down(opened: RewriteProcess, control: TaskControl, cores_per_thread: float) -> Iterator[None]:
-    """Let a process work, for as long as the block, so much of the time that it has the task's share of the cores."""
-    ended = Event()
-    parameters = (opened, control, cores_per_thread, ended)
-    thread = Thread(target=_take_turns, args=parameters, name="upkeep-pace", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 def _take_turns(opened: RewriteProcess, control: TaskControl, cores_per_thread: float, ended: Event) -> None:
+    """Have a process rest so much of the time that it has the task's share of the cores, until the event."""
     while not ended.wait(_WORK_SECONDS):
         share = control.share * cores_per_thread
         if opened.is_open and share < 1:
