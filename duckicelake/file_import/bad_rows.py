@@ -24,6 +24,10 @@ _TABLE: Final = "bad_rows"
 _REPEATS: Final = "repeated_keys"
 _MAX_NAMED: Final = 3
 _SHOWN_LETTERS: Final = 60
+_LAST_WORD: Final = """CASE error_type
+WHEN 'MISSING COLUMNS' THEN column_idx = min(column_idx) OVER (PARTITION BY line, error_type)
+WHEN 'TOO MANY COLUMNS' THEN column_idx = max(column_idx) OVER (PARTITION BY line, error_type) ELSE true END"""
+"""DuckDB names a wrong number of columns once for each column; only one of these numbers is the line's."""
 
 
 class BadRows:
@@ -279,8 +283,10 @@ def _keep_rejects(duck: DuckDBPyConnection, group: FileGroup, bad_rows: BadRows)
     names = [one for one in group.files if str(one.path) in rejected]
     for one in names:
         bad_rows.add(
-            f"SELECT {quote_text(one.found.name)}, line, any_value(csv_line), string_agg(DISTINCT error_message, '; ') "
-            f"FROM {joined} WHERE file_path = {quote_text(str(one.path))} GROUP BY line"
+            f"SELECT {quote_text(one.found.name)}, line, min(csv_line), "
+            "string_agg(DISTINCT error_message, '; ' ORDER BY error_message) FROM ("
+            f"SELECT line, csv_line, error_message FROM {joined} WHERE file_path = {quote_text(str(one.path))} "
+            f"QUALIFY {_LAST_WORD}) GROUP BY line"
         )
     return rejected
 

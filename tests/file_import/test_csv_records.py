@@ -77,6 +77,13 @@ def test_one_odd_line(tmp_path: Path, odd: bytes, schema: str | None) -> None:
     assert read.is_counted == are_records
 
 
+@pytest.mark.parametrize("columns", [1, 3, 5, 7, 9])
+def test_wrong_number_of_columns_is_given_once(tmp_path: Path, columns: int) -> None:
+    line = ",".join(["1", "2", "2026-01-01", "2026-01-01", "true", "x", "y", "z", "more"][:columns]).encode()
+    read = compare(tmp_path, [*GOOD, line])
+    assert [reason for *_, reason in read.bad] == [f"Expected Number of Columns: 6 Found: {columns}"]
+
+
 def test_good_records_are_counted_with_their_types(tmp_path: Path) -> None:
     read = compare(tmp_path, [*GOOD] * 2)
     types = {"n": "long", "d": "double", "day": "date", "at": "timestamp", "ok": "boolean", "text": "string"}
