@@ -32,6 +32,9 @@ _REJECTS: Final = "store_rejects=true, rejects_limit=0"
 """`ignore_errors` instead would drop good lines behind a bad one (DuckDB 1.5)."""
 _HEAD_BYTES: Final = 1 << 20
 _MAX_RECORD_BYTES: Final = 16 << 20
+_LINES: Final = f"max_line_size={_MAX_RECORD_BYTES}, buffer_size={_MAX_RECORD_BYTES}"
+"""For lines of CSV. By default a buffer has 16 of the longest lines, 256 MiB, for each thread. A buffer that isn't a
+multiple of them loses rows (DuckDB 1.5)."""
 _JSON_TEXT: Final = "CAST(record AS VARCHAR)"
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMES: Final = frozenset(
@@ -182,7 +185,7 @@ def _group_csv(files: Sequence[ReadableFile], options: Mapping[str, str]) -> Ite
             f"delim={quote_text(dialect.delimiter)}, "
             f"quote={quote_text(quote)}, escape={quote_text(escape)}, columns={{{columns}}}, nullstr=[{listed}], "
             f"allow_quoted_nulls=false, encoding={quote_text(dialect.encoding)}, compression='{_COMPRESSION}', "
-            f"max_line_size={_MAX_RECORD_BYTES}, filename={quote_text(FILE_COLUMN.strip(chr(34)))}, {_REJECTS})"
+            f"{_LINES}, filename={quote_text(FILE_COLUMN.strip(chr(34)))}, {_REJECTS})"
         )
         parts = ", ".join(f"coalesce({quote_name(name)}, '')" for name in dialect.names)
         text = f"concat_ws({quote_text(dialect.delimiter)}, {parts})"
@@ -274,7 +277,7 @@ def _group_json(files: Sequence[ReadableFile], options: Mapping[str, str]) -> It
         else:
             scan = (
                 f"read_csv({_FILES}, auto_detect=false, header=false, delim='\x01', quote='', escape='', "
-                f"columns={{'record': 'VARCHAR'}}, compression='{_COMPRESSION}', max_line_size={_MAX_RECORD_BYTES}, "
+                f"columns={{'record': 'VARCHAR'}}, compression='{_COMPRESSION}', {_LINES}, "
                 f"filename={name}, {_REJECTS})"
             )
             scan = f"(SELECT * REPLACE (CASE WHEN trim(record) <> '' THEN record END AS record) FROM {scan})"

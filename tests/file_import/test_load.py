@@ -369,6 +369,21 @@ def test_a_full_disk_is_named_and_the_next_run_loads_all(loads: Loads, table: st
     assert loads.rows(f"SELECT count(*), count(DISTINCT id) FROM lake.{table}") == [(50_000, 50_000)]
 
 
+@pytest.mark.parametrize(
+    ("name", "record", "bad"),
+    [("csv", "1,x\n", "n,x\n"), ("csv", "1,x\n", "1\n"), ("jsonl", '{"id": 1, "t": "x"}\n', "{\n")],
+)
+def test_many_small_files_take_little_memory(loads: Loads, table: str, name: str, record: str, bad: str) -> None:
+    folder = loads.new_folder()
+    for number in range(40):
+        header = "id,t\n" if name == "csv" else ""
+        (folder / f"{number}.{name}").write_text(header + record * 3 + (bad if number % 2 else ""))
+    schema = ("--schema", "id long, t string")
+    found = loads.run(str(folder), "--table", table, "--yes", "--memory", "700MB", "--threads", "8", *schema)
+    assert (found["rows"], found["quarantined"]) == (120, 20)
+    assert loads.rows(f"SELECT count(*), sum(id) FROM lake.{table}") == [(120, 120)]
+
+
 def test_json_of_more_rows_than_memory_holds(loads: Loads, table: str) -> None:
     text = "".join(f'{{"id":{n},"note":"{n:0200}"}}\n' for n in range(300_000))
     file = loads.file("a.jsonl", text + '{"id":1.5,"more":[true]}\n')

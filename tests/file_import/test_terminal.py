@@ -64,9 +64,9 @@ def test_ctrl_c_at_the_prompt_makes_no_table(loads: Loads, table: str) -> None:
 
 @pytest.mark.parametrize("step", ["finding columns", "checking rows", "writing rows"])
 def test_ctrl_c_in_a_load_says_how_to_go_on(loads: Loads, table: str, step: str) -> None:
-    rows = "".join(f"{n},{n / 7},text {n}\n" for n in range(600_000))
+    rows = "".join(f"{n},{n / 7},text {n}\n" for n in range(2_400_000))
     file = loads.file("a.csv", "id,x,t\n" + rows)
-    typed = start(loads, file, "--table", table, "--yes")
+    typed = start(loads, file, "--table", table, "--yes", "--threads", "1")
     typed.expect(f"{step}.*[0-9.]+ of [0-9.]+ MB")
     typed.sendintr()
     typed.expect("interrupted: with --run-id ([0-9a-f-]+)")
@@ -77,4 +77,4 @@ def test_ctrl_c_in_a_load_says_how_to_go_on(loads: Loads, table: str, step: str)
     assert typed.exitstatus == 130
     assert not loads.has(table)
     loads.run(file, "--table", table, "--yes", "--run-id", run_id)
-    assert loads.rows(f"SELECT count(*), count(DISTINCT id) FROM lake.{table}") == [(600_000, 600_000)]
+    assert loads.rows(f"SELECT count(*), count(DISTINCT id) FROM lake.{table}") == [(2_400_000, 2_400_000)]
