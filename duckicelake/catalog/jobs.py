@@ -167,7 +167,7 @@ def end_job(
 ) -> JobAnswer:
     """Note what came of a job, once or again; JobEndedError if something else did, NoSuchJobError.
 
-    Kinds that run very often keep their last jobs alone, and follow-delta only those that did something.
+    Kinds that run very often keep their last jobs alone, and follow-delta one of those that did nothing.
 
     earlier_snapshots: of a job of the server's own that made more than a request lists. Answers leave them out.
     parameters: what such a job turned out to be about, added to those with which it began.

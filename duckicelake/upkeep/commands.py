@@ -151,11 +151,11 @@ def history(
     query = _build_query(lake, what)
     kinds = set(only or (*JOB_KINDS, "refresh", "follow-delta"))
     filters = query | ({"kind": only[0]} if only and len(only) == 1 else {})
-    is_whole = bool(only) or "table" in query
+    hidden = set() if only or "table" in query else {("follow-delta", "done"), ("follow-delta", "unchanged")}
     jobs = (
         job
         for job in lake.client.jobs(**filters)
-        if job["kind"] in kinds and (is_whole or (job["kind"], job["result"]) != ("follow-delta", "done"))
+        if job["kind"] in kinds and (job["kind"], job["result"]) not in hidden
     )
     found = list(islice(jobs, limit))
     if as_json:

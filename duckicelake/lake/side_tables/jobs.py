@@ -132,12 +132,12 @@ def end_job(
 
 
 def thin_jobs(cursor: Transaction, job: Job, kept: int, *, keeps_unchanged: bool) -> None:
-    """Delete a table's successful jobs of a job's kind but for so many of the newest.
+    """Delete the successful jobs of a job's table and kind but for so many of the newest, whatever its name was.
 
-    keeps_unchanged: whether those that did nothing are among these; else all of them are deleted.
+    keeps_unchanged: whether those that did nothing are among these; else the last one of them is kept beside.
     """
-    parameters = {"schema_name": job.schema_name, "table_name": job.table_name, "kind": job.kind}
-    cursor.execute(_SQL.thin, {**parameters, "kept": kept, "keeps_unchanged": keeps_unchanged})
+    parameters = {"id": job.id, "kind": job.kind, "kept": kept, "keeps_unchanged": keeps_unchanged}
+    cursor.execute(_SQL.thin, parameters)
 
 
 def find_job(cursor: Transaction, job_id: UUID, schema_name: str, table_name: str, principal: str) -> Job | None:

@@ -35,15 +35,21 @@ SET ended = clock_timestamp(), result = %(result)s, message = %(message)s, snaps
                       ELSE (parameters::jsonb || %(added_parameters)s::jsonb)::json END
 WHERE id = %(id)s AND ended IS NULL;
 
--- thin: of a table's successful jobs of a kind, keep some of the newest; none that did nothing, if so asked
+-- thin: of the successful jobs of a job's table and kind, keep some of the newest; of those that did nothing the last one
+-- alone, if so asked, as its end may be sent again
+WITH own AS MATERIALIZED (
+    SELECT number, result, row_number() OVER (ORDER BY number DESC) AS place,
+           row_number() OVER (PARTITION BY result ORDER BY number DESC) AS place_of_result
+    FROM duckicelake_job
+    WHERE table_id = (SELECT table_id FROM duckicelake_job WHERE id = %(id)s)
+      AND kind IN ('refresh', 'follow-delta') AND kind = %(kind)s AND result IN ('done', 'unchanged')
+)
 DELETE FROM duckicelake_job
-WHERE schema_name = %(schema_name)s AND table_name = %(table_name)s AND kind = %(kind)s
-  AND ((result = 'unchanged' AND NOT %(keeps_unchanged)s)
-       OR (result IN ('done', 'unchanged') AND number < (
-           SELECT number FROM duckicelake_job
-           WHERE schema_name = %(schema_name)s AND table_name = %(table_name)s AND kind = %(kind)s
-             AND (result = 'done' OR (result = 'unchanged' AND %(keeps_unchanged)s))
-           ORDER BY number DESC OFFSET %(kept)s - 1 LIMIT 1)));
+WHERE number IN (
+    SELECT number FROM own
+    WHERE CASE WHEN %(keeps_unchanged)s THEN place > %(kept)s
+               WHEN result = 'done' THEN place_of_result > %(kept)s
+               ELSE place_of_result > 1 END);
 
 -- job: one, if it is this principal's and of this table
 SELECT number, id, kind, schema_name, table_name, run_id, lease, principal, engine, parameters, started, lease_until, ended,
