@@ -289,7 +289,7 @@ def _check_rows(group: RewriteGroup, written: int) -> None:
 
 
 class _FilesGoneError(Exception):
-    """Others removed the files of a group."""
+    """Others removed files of a group, or rows of it whose ids other rows have, too: the group is chosen again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,14 +319,20 @@ class _Replacement:
     def _carry(
         self, newly: Mapping[int, frozenset[int]], members: Mapping[int, MemberFile]
     ) -> Mapping[str, frozenset[int]]:
-        """Find the rows at newly deleted positions in the new files."""
+        """Find the rows at newly deleted positions in the new files. _FilesGoneError if more rows have their ids.
+
+        DuckDB 1.5.5 gives rows that a transaction inserts and updates ids that those of others have, too.
+        """
         row_ids = [
             row_id
             for file_id, positions in newly.items()
             if positions
             for row_id in self.process.find_row_ids(self.table, members[file_id], sorted(positions))
         ]
-        return self.process.find_positions([Path(path) for path in self.files], row_ids) if row_ids else {}
+        found = self.process.find_positions([Path(path) for path in self.files], row_ids) if row_ids else {}
+        if sum(map(len, found.values())) != len(row_ids):
+            raise _FilesGoneError
+        return found
 
 
 def _remove_files(files: Iterable[NewFile]) -> None:
