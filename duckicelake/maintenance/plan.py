@@ -6,11 +6,10 @@ from typing import Any, Final
 
 from duckicelake.errors import BadInputError, MissingTableError, format_count
 from duckicelake.maintenance.layout import RowOrder, RowSortKey, parse_order, parse_sort_keys
-from duckicelake.maintenance.policy import DAY_MS, HOUR_MS, JOB_KINDS, MaintenancePolicy, parse_policy
+from duckicelake.maintenance.policy import DAY_MS, HOUR_MS, JOB_KINDS, MIN_DELETE_RATIO, MaintenancePolicy, parse_policy
 from duckicelake.maintenance.task import TaskEstimate, UpkeepTask, estimate_rewrite
 from duckicelake.rest.names import format_name, parse_table
 
-_MIN_DELETE_RATIO = 1e-9
 _DELETES_VERSION: Final = 2
 """Iceberg's first format version with delete files."""
 _DONE_BY_SORT: Final = frozenset({"compact", "bloom-filters"})
@@ -330,7 +329,7 @@ def plan_optimization(
     if state is None:
         raise MissingTableError(f"there is no table {format_name(namespace, table)}")
     policy = parse_policy(state.policies)
-    wanted = replace(policy, order=order or policy.order, min_files=2, delete_ratio=_MIN_DELETE_RATIO)
+    wanted = replace(policy, order=order or policy.order, min_files=2, delete_ratio=MIN_DELETE_RATIO)
     return Plan(
         (
             UpkeepTask(

@@ -74,6 +74,9 @@ JOB_KINDS: Final = (
 """All kinds of jobs, in the order in which those of one table run."""
 PIPELINE_KINDS: Final = tuple(kind for kind in JOB_KINDS if kind != "bloom-filters")
 """Those that Spark does. It writes Bloom filters itself, and can't choose the files that have none."""
+MIN_DELETE_RATIO: Final = 1e-9
+"""Of a file that has lost any row."""
+_MAX_DELETE_RATIO: Final = 0.9
 OPT_IN_KINDS: Final = frozenset({"expire", "remove-orphans"})
 """Kinds that delete for ever: workers do them only where a policy that was set, or a request, names them."""
 ORPHANS_ENABLED: Final = "maintenance.orphans.enabled"
@@ -186,7 +189,7 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
         flush_age=age("maintenance.flush.max-age", DAY_MS),
         compacts=flag("maintenance.compaction.enabled", True),
         min_files=number("maintenance.compaction.min-files", 5),
-        delete_ratio=share("maintenance.compaction.delete-ratio", 0.3),
+        delete_ratio=value("maintenance.compaction.delete-ratio", _parse_delete_ratio, 0.3, "a share from 0 to 1"),
         codec=_parse_codec(properties.get(_CODEC_OPTION, "")),
         order=value(_ORDER, _parse_order, None, "columns as `day DESC, id`, or `zorder(x, y)`"),
         unsorted_share=share("maintenance.sort.min-share", 0.2),
@@ -312,6 +315,14 @@ def _parse_flag(text: str) -> bool:
     if text.lower() not in {"true", "false"}:
         raise ValueError(text)
     return text.lower() == "true"
+
+
+def _parse_delete_ratio(text: str) -> float:
+    """Parse the share of its rows that a file has lost; 0 is any, as in DuckLake. Statistics count up to 9 tenths."""
+    share = float(text)
+    if not 0 <= share <= 1:
+        raise ValueError(text)
+    return min(max(share, MIN_DELETE_RATIO), _MAX_DELETE_RATIO)
 
 
 def _parse_share(text: str) -> float:

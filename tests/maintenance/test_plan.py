@@ -78,7 +78,10 @@ def test_small_files_are_merged_where_a_partition_has_enough_of_them() -> None:
     assert planned(some, **under("maintenance.compaction.enabled", "false")) == {}
 
 
-@pytest.mark.parametrize(("ratio", "files"), [("0.3", 3), ("0.25", 3), ("0.1", 5), ("0.9", 1), ("1", 1), ("0.01", 5)])
+@pytest.mark.parametrize(
+    ("ratio", "files"),
+    [("0.3", 3), ("0.25", 3), ("0.1", 5), ("0.9", 1), ("0.95", 1), ("1", 1), ("0.01", 5), ("0", 5)],
+)
 def test_files_that_lost_many_rows_are_rewritten(ratio: str, files: int) -> None:
     thinned = replace(FRESH, by_deleted_tenths=(5, 4, 3, 2, 1, 1, 1, 1, 1))
     why = planned(thinned, **under("maintenance.compaction.delete-ratio", ratio))["compact"]
@@ -269,8 +272,9 @@ def test_jobs_of_a_table_come_in_the_order_in_which_they_must_run() -> None:
         ("maintenance.flush.min-rows", "many", "a number from 1 on"),
         ("maintenance.flush.min-rows", "0", "a number from 1 on"),
         ("maintenance.flush.max-age", "3 weeks", "an age as 90m, 12h or 3d"),
-        ("maintenance.compaction.delete-ratio", "1.5", "a share between 0 and 1"),
-        ("maintenance.compaction.delete-ratio", "nan", "a share between 0 and 1"),
+        ("maintenance.compaction.delete-ratio", "1.5", "a share from 0 to 1"),
+        ("maintenance.compaction.delete-ratio", "nan", "a share from 0 to 1"),
+        ("maintenance.sort.min-share", "1.5", "a share between 0 and 1"),
         ("maintenance.sort.order", "zorder(x DESC)", "columns as"),
         ("maintenance.sort.order", "x sideways", "columns as"),
         ("maintenance.orphans.older-than", "10m", "an age of an hour or more"),

@@ -131,3 +131,23 @@ def test_servers_with_two_orders_do_not_sort_in_turns(client: Client, ducklake: 
 def list_sizes(ducklake: duckdb.DuckDBPyConnection) -> list[int]:
     query = "SELECT data_file_size_bytes FROM ducklake_list_files('lake', 't', schema => 'ns')"
     return [size for (size,) in ducklake.execute(query).fetchall()]
+
+
+@pytest.mark.parametrize("threshold", ["0", "0.3", "0.95", "1"])
+def test_file_that_lost_rows_is_due_once_by_each_threshold_that_ducklake_takes(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, threshold: str
+) -> None:
+    set_policies(client.services, {AUTOMATIC: "compact"})
+    client.create()
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute(f"CALL lake.set_option('rewrite_delete_threshold', {threshold})")
+    ducklake.execute("INSERT INTO lake.ns.t SELECT range, 'x' FROM range(100)")
+    ducklake.execute("DELETE FROM lake.ns.t WHERE id < 93")
+    before = duckdb_rows(ducklake)
+    assert plan(client.services) == 1
+    assert Worker(LIMITS).work(client.services)
+    assert (only(client.services).state, only(client.services).counts["rewritten files"]) == ("done", 1)
+    plan(client.services)
+    make_ready(client.services)
+    assert not Worker(LIMITS).work(client.services)
+    assert duckdb_rows(ducklake) == before
