@@ -6,12 +6,15 @@ A worker runs an action: a function of services, task and control. It has the ta
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.postgres.queries import Transaction
+
+ABSENT_SECONDS: Final = 180.0
+"""After which a process that has noted nothing since looks for no tasks. Idle lakes have a look each minute."""
 
 
 class TaskControl(Protocol):

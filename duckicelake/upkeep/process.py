@@ -6,8 +6,8 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
 from multiprocessing import parent_process
@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Final
 
 from duckicelake.catalog import warehouse
+from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouses import (
     Warehouse,
@@ -28,11 +29,14 @@ from duckicelake.cli.serve.process import end_on_signals
 from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services
 from duckicelake.errors import CatalogError, UnavailableError
 from duckicelake.lake.setup.format import require_known
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.shared_pools import SchemaDatabase
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
+from duckicelake.storage.threads import DaemonCall
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.planner import keeps_itself, plan_lake
-from duckicelake.upkeep.sources import SourcePlanner
+from duckicelake.upkeep.sources import SourcePlanner, list_presence
 from duckicelake.upkeep.worker import Worker, WorkerLimits
 
 LOOK_SECONDS: Final = 2.0
@@ -55,6 +59,7 @@ class LakeRounds:
         self._pauses: dict[str, tuple[float, float]] = {}
         """By lake: when it is looked at next, and after how long the time after that."""
         self._sources: dict[str, SourcePlanner] = {}
+        self._rows: list[Warehouse] = []
         self._names: dict[str, str] = {}
         """Of the lakes in the first one's database, by schema."""
         self._notices = first.database.open_listener(queue.CHANNEL)
@@ -67,7 +72,7 @@ class LakeRounds:
         try:
             while not self._worker.stopped.is_set():
                 try:
-                    with self._notices.connect() as cursor:
+                    with self._notices.connect() as cursor, run_in_thread("upkeep-notes", self._note_until):
                         self._names[queue.read_schema(cursor)] = ""
                         self._go_round_until(idle_seconds)
                 except UnavailableError as error:
@@ -105,7 +110,7 @@ class LakeRounds:
 
     def _go_round(self) -> bool:
         """Do one task of each lake that has one; return whether any had."""
-        rows = [row for row in list_warehouses(self._first) if row.is_active]
+        self._rows = rows = [row for row in list_warehouses(self._first) if row.is_active]
         self._names |= {row.schema_name: row.name for row in rows if row.database_url is None}
         found = self._look("", lambda: self._first)
         for row in rows:
@@ -115,6 +120,21 @@ class LakeRounds:
         for name in set(self._open) - {row.name for row in rows}:
             self._close(name)
         return found
+
+    def _note_until(self, ended: threading.Event) -> None:
+        """Note again and again that this process looks at its lakes, while a task keeps it from that."""
+        calls: dict[str, DaemonCall[None]] = {}
+        while not ended.wait(queue.HEARTBEAT_SECONDS):
+            for server, databases in self._list_databases().items() if self._worker.is_busy else ():
+                if server not in calls or calls[server].wait(0):
+                    calls[server] = DaemonCall(partial(_note_presence, databases, list_presence(self._settings)))
+
+    def _list_databases(self) -> dict[str, list[Database]]:
+        """List the databases of lakes: of all that are in the first one's, and of others that are open."""
+        database = self._first.database
+        beside = [SchemaDatabase(database, row.schema_name) for row in self._rows if row.database_url is None]
+        elsewhere = {row.name: [lake.database] for row, lake in [*self._open.values()] if row.database_url is not None}
+        return {"": [database, *beside], **elsewhere}
 
     def _look(self, name: str, reach: Callable[[], Services]) -> bool:
         at, pause = self._pauses.get(name, (0.0, LOOK_SECONDS))
@@ -170,6 +190,12 @@ class LakeRounds:
         found = self._open.pop(name, None)
         if found is not None:
             close_warehouse(self._first, found[1])
+
+
+def _note_presence(databases: Sequence[Database], settings: Sequence[str]) -> None:
+    for database in databases:
+        with suppress(Exception), database.statement() as cursor:  # the look at a lake says what is wrong with it
+            queue.note_presence(cursor, settings)
 
 
 def _report(name: str, error: Exception) -> None:

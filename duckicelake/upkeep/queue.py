@@ -8,6 +8,7 @@ from uuid import UUID
 
 import orjson
 
+from duckicelake.catalog.upkeep_tasks import ABSENT_SECONDS
 from duckicelake.errors import format_count
 from duckicelake.maintenance.task import TaskEstimate, UpkeepTask
 from duckicelake.postgres.queries import Transaction, load_queries
@@ -18,9 +19,6 @@ _IDLE_SECONDS: Final = 30.0
 
 HEARTBEAT_SECONDS: Final = 30.0
 """Between two notes of a process that it looks for tasks."""
-_ABSENT_SECONDS: Final = 180.0
-"""After which no process looks for tasks that has noted nothing since. Idle lakes are looked at each minute."""
-_WORKERS_SETTING: Final = "upkeep_workers"
 
 State = Literal["queued", "running", "waiting", "blocked", "failed", "done"]
 CHANNEL: Final = "duckicelake_upkeep"
@@ -147,15 +145,14 @@ def end_look(cursor: Transaction, setting: str, until: datetime, seconds: float)
     cursor.execute(_SQL.end_look, {"setting": setting, "until": until, "seconds": seconds})
 
 
-def note_worker(cursor: Transaction) -> None:
-    """Note that a process looks at the lake that does tasks, or starts processes for them."""
-    cursor.execute(_SQL.take_look, {"setting": _WORKERS_SETTING, "seconds": HEARTBEAT_SECONDS})
+def note_presence(cursor: Transaction, settings: Sequence[str]) -> None:
+    """Note that a process looks at the lake, and by which settings it looks for tasks."""
+    cursor.execute(_SQL.note_presence, {"settings": list(settings), "seconds": HEARTBEAT_SECONDS / 2})
 
 
-def has_worker(cursor: Transaction) -> bool:
-    """Return whether a process has looked for tasks within some minutes, or does one."""
-    parameters = {"setting": _WORKERS_SETTING, "seconds": _ABSENT_SECONDS - HEARTBEAT_SECONDS}
-    return cursor.execute(_SQL.has_worker, parameters).fetchone() == (True,)
+def read_presence(cursor: Transaction) -> set[str]:
+    """Read by which settings processes have looked for tasks within some minutes."""
+    return {row[0] for row in cursor.execute(_SQL.presence, {"seconds": ABSENT_SECONDS}).fetchall()}
 
 
 def read_policies(cursor: Transaction) -> dict[str, str]:

@@ -39,7 +39,7 @@ from duckicelake.upkeep.planner import request_part, request_tasks
 from duckicelake.upkeep.policies import EffectivePolicies
 from duckicelake.upkeep.queue import DueTask, QueuedTask, TaskFilter
 from duckicelake.upkeep.service import wake_planner
-from duckicelake.upkeep.sources import WORKER_ADVICE, explain_missing_worker
+from duckicelake.upkeep.sources import explain_missing_worker
 
 _TASKS_PATH: Final = "/pipeline/v1/upkeep"
 _TABLE_TASKS_PATH: Final = "/pipeline/v1/namespaces/{namespace}/tables/{table}/upkeep"
@@ -179,7 +179,7 @@ def list_upkeep_tasks(
         missing = explain_missing_worker(cursor) if page.after_number is None else None
     shown = cut_page(found, page, lambda task: str(task.number))
     answers = reader.filter_readable([_answer(task) for task in shown.items], lambda task: (task.namespace, task.table))
-    warnings = () if missing is None else (f"{missing}: {WORKER_ADVICE}",)
+    warnings = () if missing is None else (f"{missing.detail}: {missing.advice}",)
     return UpkeepTaskList(tasks=tuple(answers), warnings=warnings, next_page_token=shown.next_token)
 
 

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,7 +21,7 @@ from duckicelake.settings.model import Settings
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.planner import keeps_itself
 from duckicelake.upkeep.process import STOP_SECONDS, plan_if_due, run_child
-from duckicelake.upkeep.sources import WORKER_ADVICE, SourcePlanner, explain_missing_worker
+from duckicelake.upkeep.sources import SourcePlanner, explain_missing_worker, list_presence
 
 _LOOK_SECONDS: Final = 5.0
 _IDLE_LOOK_SECONDS: Final = 30.0
@@ -119,8 +119,8 @@ class UpkeepService(FeatureService):
     @contextmanager
     def run_tasks(self, settings: Settings, services: Services, report: TaskReporter) -> Iterator[None]:
         """Plan the lake for as long as the context lasts."""
+        _warn_of_missing_worker(services, report, list_presence(settings) if settings.upkeep_workers else ())
         if settings.upkeep_workers == 0:
-            _warn_of_missing_worker(services, report)
             yield
             return
         planner = LakePlanner(settings, services, report.on_failure("upkeep", "the lake's upkeep could not be planned"))
@@ -133,12 +133,12 @@ class UpkeepService(FeatureService):
                 planner.stop()
 
 
-def _warn_of_missing_worker(services: Services, report: TaskReporter) -> None:
-    """Log what nothing does in the lake, as this server has no workers and no other process looks at it."""
+def _warn_of_missing_worker(services: Services, report: TaskReporter, presence: Sequence[str]) -> None:
+    """Log what nothing does in the lake: neither this server, which looks by these settings, nor another process."""
     with suppress(CatalogError), services.database.statement(only_reads=True) as cursor:
-        missing = explain_missing_worker(cursor)
+        missing = explain_missing_worker(cursor, presence)
         if missing is not None:
-            report.log_warning(missing, advice=WORKER_ADVICE, warehouse=services.warehouse or "default")
+            report.log_warning(missing.detail, advice=missing.advice, warehouse=services.warehouse or "default")
 
 
 class LakePlanner:

@@ -29,12 +29,21 @@ _LEASE_SECONDS: Final = 30.0
 _PUNCTUALITY: Final = 0.9
 """Of the seconds between two looks: a process that is a little early takes the look, and not the one after it."""
 
-WORKER_ADVICE: Final = "set DUCKICELAKE_UPKEEP_WORKERS to 1 or more, or run `duckicelake work`"
+_WORKERS_SETTING: Final = "upkeep_workers"
+_WORKER_ADVICE: Final = "set DUCKICELAKE_UPKEEP_WORKERS to 1 or more, or run `duckicelake work`"
 
 _WAIT_SECONDS: Final = 1.0
 """For which a look is waited for that asks stores, which may hang. Tasks that it finds later wake the workers."""
 _MAX_REST_SECONDS: Final = 60.0
 """For which a source isn't asked that fails again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingWorker:
+    """What nothing does that a lake needs. detail: says so. advice: what is to be done about it."""
+
+    detail: str
+    advice: str
 
 
 @dataclass(slots=True)
@@ -70,6 +79,7 @@ class SourcePlanner:
         """Make one that has asked nothing yet. failed: is called with each error of a source."""
         sources = load_hooks(UpkeepSource, "upkeep_source")
         self._failed = failed
+        self._presence = list_presence(settings)
         self._noted_at = -inf
         """When it noted last that this process looks at the lake, by `monotonic`."""
         self._plain = [_Schedule(source, None) for source in sources if source.pause_setting is None]
@@ -101,7 +111,7 @@ class SourcePlanner:
         """
         if is_look and monotonic() - self._noted_at >= queue.HEARTBEAT_SECONDS:
             with services.database.statement() as cursor:
-                queue.note_worker(cursor)
+                queue.note_presence(cursor, self._presence)
             self._noted_at = monotonic()
         return sum(self._plan(services, schedule) for schedule in (*(self._plain if is_look else ()), *self._schedules))
 
@@ -179,17 +189,32 @@ def _enqueue(services: Services, tasks: Sequence[UpkeepTask]) -> int:
         return queue.enqueue(cursor, due, is_repeated=True)
 
 
-def explain_missing_worker(cursor: Transaction) -> str | None:
-    """Say which kinds of tasks nothing does that the lake needs; None: a worker looks at it, or it needs none."""
-    kinds = [
-        kind
-        for source in load_hooks(UpkeepSource, "upkeep_source")
-        if source.is_used(cursor)
-        for kind in sorted(source.actions)
-    ]
-    if not kinds or queue.has_worker(cursor):
+def list_presence(settings: Settings) -> list[str]:
+    """List the settings by which a process that does tasks looks for them: its own, and those of features."""
+    pauses = [source.pause_setting for source in load_hooks(UpkeepSource, "upkeep_source")]
+    return [_WORKERS_SETTING, *(pause for pause in pauses if pause is not None and getattr(settings, pause) > 0)]
+
+
+def explain_missing_worker(cursor: Transaction, presence: Collection[str] = ()) -> MissingWorker | None:
+    """Say which kinds of tasks nothing does that the lake needs; None: workers look for all that it needs.
+
+    presence: the settings by which this process looks for tasks.
+    """
+    needed: dict[str, list[str]] = {}
+    for source in load_hooks(UpkeepSource, "upkeep_source"):
+        setting = source.pause_setting or _WORKERS_SETTING
+        if setting not in presence and source.is_used(cursor):
+            needed.setdefault(setting, []).extend(sorted(source.actions))
+    present = {*presence, *queue.read_presence(cursor)} if needed else set()
+    missing = {setting: kinds for setting, kinds in needed.items() if setting not in present}
+    kinds = " and ".join(kind for kinds in missing.values() for kind in kinds)
+    if not missing:
         return None
-    return f"no worker looks at the lake, so nothing does {' and '.join(kinds)}"
+    if _WORKERS_SETTING not in present:
+        return MissingWorker(f"no worker looks at the lake, so nothing does {kinds}", _WORKER_ADVICE)
+    variables = " and ".join(f"DUCKICELAKE_{setting.upper()}" for setting in missing)
+    detail = f"workers look at the lake, but nothing does {kinds}: {variables} is 0 for all of them"
+    return MissingWorker(detail, f"set {variables} above 0 for a server with workers, or for `duckicelake work`")
 
 
 def find_asked(

@@ -225,6 +225,11 @@ class Worker:
         self._log = log
         self._running: RunningTask | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it does a task; for other threads."""
+        return self._running is not None
+
     def abandon(self) -> None:
         """Put the task under way back into the queue though it goes on; the process must end at once."""
         running = self._running

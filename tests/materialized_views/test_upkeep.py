@@ -326,7 +326,8 @@ def test_plan_of_a_view_that_reads_no_table_shows_no_files(
 def test_missing_worker_is_named_once_a_view_is_refreshed_by_itself(views: Views) -> None:
     def explain() -> str | None:
         with views.services.database.statement() as cursor:
-            return explain_missing_worker(cursor)
+            missing = explain_missing_worker(cursor)
+            return missing and missing.detail
 
     assert explain() is None
     schedule(views, on_change=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from duckicelake.catalog.upkeep_tasks import WatchedTable
+from duckicelake.catalog.upkeep_tasks import ABSENT_SECONDS, WatchedTable
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.postgres.queries import Transaction, load_queries, replace_unstorable
@@ -18,8 +18,6 @@ LOOK_SETTING: Final = "delta_sync_seconds"
 LIST_SECONDS: Final = 60.0
 """After which a log is listed although its next version isn't there, as it may have been replaced. What failed is tried
 again then, too."""
-_LATE: Final = timedelta(seconds=60)
-"""After which a look that was due is none that a process is about to take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +65,8 @@ class FollowedTableState:
         listed: when its log was listed last.
         state, why, message, available: of its task, unless that is done.
         behind_seconds: since the task was made, or failed.
-        next_look: when the next version is looked for, by any process.
-        now: Postgres's time.
+        next_look: when the next version is looked for, by any process; None: one looks now, or none does.
+        is_watched: whether a process looks for versions, as it noted within some minutes.
 
     """
 
@@ -84,7 +82,7 @@ class FollowedTableState:
     available: datetime | None
     behind_seconds: float | None
     next_look: datetime | None
-    now: datetime
+    is_watched: bool
 
 
 def record_source(cursor: Transaction, table_id: int, root: str, position: DeltaPosition, *, following: bool) -> None:
@@ -172,6 +170,7 @@ def read_followed(cursor: Transaction, names: Sequence[tuple[str, str]]) -> list
         "tables": [table for _, table in names],
         "kind": FOLLOW_KIND,
         "setting": LOOK_SETTING,
+        "absent_seconds": ABSENT_SECONDS,
     }
     return [FollowedTableState(*row) for row in cursor.execute(_SQL.followed, parameters).fetchall()]
 
@@ -198,7 +197,7 @@ def _describe(table: FollowedTableState) -> WatchedTable:
     if table.why is not None:
         next_at = table.available if table.state == "waiting" else None
         return WatchedTable(*named, table.why, is_due=True, next_at=next_at, behind_seconds=table.behind_seconds)
-    if table.next_look is None or table.next_look < table.now - _LATE:
+    if not table.is_watched:
         why = f"it is at version {table.version}, and no process looks for the next one"
         return WatchedTable(*named, why, is_due=False)
     why = f"it is at version {table.version}; the next one is looked for"

@@ -31,10 +31,15 @@ RETURNING next_look;
 UPDATE duckicelake_upkeep_look SET next_look = clock_timestamp() + %(seconds)s * interval '1 second'
 WHERE setting = %(setting)s AND next_look = %(until)s;
 
--- has_worker: whether a process has noted not long ago that it looks for tasks, or does one
-SELECT EXISTS (SELECT FROM duckicelake_upkeep_look
-               WHERE setting = %(setting)s AND next_look > clock_timestamp() - %(seconds)s * interval '1 second')
-    OR EXISTS (SELECT FROM duckicelake_upkeep_task WHERE state = 'running' AND lease_until >= clock_timestamp());
+-- note_presence: that a process looks for tasks by these settings, unless one has noted that just now. A time to come is
+-- one of before the clock was set back
+INSERT INTO duckicelake_upkeep_presence AS p (setting, noted)
+SELECT setting, clock_timestamp() FROM unnest(%(settings)s::text[]) AS s (setting) ORDER BY setting
+ON CONFLICT (setting) DO UPDATE SET noted = EXCLUDED.noted
+WHERE p.noted < EXCLUDED.noted - %(seconds)s * interval '1 second' OR p.noted > EXCLUDED.noted;
+
+-- presence: the settings by which processes look for tasks
+SELECT setting FROM duckicelake_upkeep_presence WHERE noted > clock_timestamp() - %(seconds)s * interval '1 second';
 
 -- policies: of the whole lake
 SELECT policies FROM duckicelake_upkeep;

@@ -483,8 +483,7 @@ def test_nothing_is_followed_where_the_setting_or_the_lake_says_so(table: Follow
     assert not planner.is_used
     assert planner.next_at > time.monotonic() + 3
     with services.database.reading() as cursor:
-        looks = cursor.execute("SELECT setting FROM duckicelake_upkeep_look").fetchall()
-    assert looks == [("upkeep_workers",)], "only that a process does tasks is noted"
+        assert not cursor.execute("SELECT FROM duckicelake_upkeep_look").fetchall()
 
 
 def test_server_brings_each_version_soon(table: Following, database_url: str, warehouse: Path) -> None:

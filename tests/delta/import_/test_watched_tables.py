@@ -27,6 +27,10 @@ from tests.support.waits import wait_until
 
 MISSING = "no worker looks at the lake, so nothing does follow-delta"
 ADVICE = "set DUCKICELAKE_UPKEEP_WORKERS to 1 or more, or run `duckicelake work`"
+UNWATCHED = (
+    "workers look at the lake, but nothing does follow-delta: DUCKICELAKE_DELTA_SYNC_SECONDS is 0 for all of them"
+)
+UNWATCHED_ADVICE = "set DUCKICELAKE_DELTA_SYNC_SECONDS above 0 for a server with workers, or for `duckicelake work`"
 FINE = "workers look at the lake, or it doesn't need them"
 
 
@@ -66,7 +70,7 @@ def test_plan_says_how_a_followed_table_stands(table: Following, http: httpx.Cli
     assert (job["is-due"], job["next"], job["behind-seconds"]) == (False, None, None)
     assert (job["source"], job["is-automatic"], job["is-chosen"]) == (table.source().root, True, False)
     assert job["why"] == "it is at version 0, and no process looks for the next one"
-    SourcePlanner(Settings(delta_sync_seconds=30)).plan(services, is_look=False)
+    SourcePlanner(Settings(delta_sync_seconds=30)).plan(services, is_look=True)
     job = read_plan(http)
     assert (job["is-due"], job["why"]) == (False, "it is at version 0; the next one is looked for")
     assert job["next"] is not None
@@ -94,6 +98,42 @@ def test_plan_says_why_a_followed_table_stands_still(table: Following, http: htt
     assert "notYetInvented" in job["why"]
     assert job["next"] is not None
     assert job["behind-seconds"] is not None
+
+
+def test_look_that_takes_long_is_one(table: Following, http: httpx.Client) -> None:
+    SourcePlanner(Settings(delta_sync_seconds=30)).plan(table.services, is_look=True)
+    change(table.services, "UPDATE duckicelake_upkeep_look SET next_look = now() - interval '1 hour'")
+    job = read_plan(http)
+    assert (job["is-due"], job["why"]) == (False, "it is at version 0; the next one is looked for")
+    assert job["next"] is None, "when it ends isn't known"
+
+
+def test_workers_that_look_at_no_delta_table_are_named(
+    table: Following, http: httpx.Client, database_url: str, warehouse: Path
+) -> None:
+    services = table.services
+    settings = Settings(database_url=database_url, warehouse=str(warehouse), upkeep_workers=1, delta_sync_seconds=0)
+    logged: list[tuple[str, str]] = []
+
+    def log(text: str, *, advice: str, **_: str) -> None:
+        logged.append((text, advice))
+
+    def start_server() -> None:
+        report = TaskReporter(lambda *_: logged.append, lambda _: logged.append, log)
+        with service.SERVICE.run_tasks(settings, services, report):
+            pass
+
+    start_server()
+    assert logged == [(UNWATCHED, UNWATCHED_ADVICE)]
+    SourcePlanner(settings).plan(services, is_look=True)
+    assert read_warnings(http) == [f"{UNWATCHED}: {UNWATCHED_ADVICE}"]
+    with write_changelog(settings, services):
+        wait_until(lambda: not next(finding for finding in diagnose(services.database) if finding.name == "upkeep").ok)
+    assert read_plan(http)["why"] == "it is at version 0, and no process looks for the next one"
+    SourcePlanner(SOON).plan(services, is_look=True)  # as `duckicelake work` does on another machine
+    assert read_warnings(http) == []
+    start_server()
+    assert len(logged) == 1
 
 
 def test_missing_worker_is_named_by_status_doctor_and_log(
@@ -128,7 +168,7 @@ def test_missing_worker_is_named_by_status_doctor_and_log(
         assert examine() == [(True, FINE, "")]
         start_server()
         assert (read_warnings(http), logged) == ([], [MISSING])
-        change(services, "UPDATE duckicelake_upkeep_look SET next_look = next_look - interval '3 minutes'")
+        change(services, "UPDATE duckicelake_upkeep_presence SET noted = noted - interval '4 minutes'")
         assert read_warnings(http) == [f"{MISSING}: {ADVICE}"]
         adopt_table(services, "main.t")
         assert read_warnings(http) == []

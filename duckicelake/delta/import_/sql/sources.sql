@@ -53,10 +53,13 @@ SELECT EXISTS (
 -- open_tasks: tables whose last task isn't done
 SELECT table_id FROM duckicelake_upkeep_task WHERE kind = %(kind)s AND state <> 'done';
 
--- followed: followed tables of some names, their tasks that aren't done, and when new versions are looked for next
+-- followed: followed tables of some names, their tasks that aren't done, when new versions are looked for next, and whether
+-- a process looks for any. A look that takes long is over its time
 SELECT n.schema_name, t.table_name, s.root, s.version, s.error, s.listed, q.state, q.why, q.message, q.available,
        extract(epoch FROM clock_timestamp() - coalesce(s.failed_at, q.created))::float8,
-       (SELECT next_look FROM duckicelake_upkeep_look WHERE setting = %(setting)s), clock_timestamp()
+       (SELECT next_look FROM duckicelake_upkeep_look WHERE setting = %(setting)s AND next_look > clock_timestamp()),
+       EXISTS (SELECT FROM duckicelake_upkeep_presence
+               WHERE setting = %(setting)s AND noted > clock_timestamp() - %(absent_seconds)s * interval '1 second')
 FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (schema_name, table_name)
 JOIN duckicelake_schemas() n ON n.schema_name = w.schema_name AND n.end_snapshot IS NULL
 JOIN ducklake_table t ON t.schema_id = n.schema_id AND t.table_name = w.table_name AND t.end_snapshot IS NULL
