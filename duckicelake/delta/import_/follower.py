@@ -14,6 +14,7 @@ from duckicelake.delta.import_.sources import FOLLOW_KIND, LIST_SECONDS, DeltaSo
 from duckicelake.delta.import_.store_rests import (
     FoundTable,
     StoreRests,
+    ask_buckets,
     describe_failed_look,
     find_rests,
     look_at_buckets,
@@ -26,7 +27,7 @@ from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_sch
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.storage.protocol import ObjectStore
-from duckicelake.storage.threads import DaemonCall, run_in_parallel
+from duckicelake.storage.threads import DaemonCall
 
 _TURN_SECONDS: Final = 10.0
 """After which a task ends with its transaction, as other tables have new versions too. The rest has its own turn."""
@@ -63,7 +64,10 @@ def find_due(services: Services) -> Sequence[UpkeepTask]:
 
 
 def find_asked(services: Services, is_wanted: IsWanted) -> Sequence[UpkeepTask]:
-    """Find the followed tables that are asked for and have newer versions or stand still."""
+    """Find the followed tables that are asked for and have newer versions, or stand still.
+
+    Those whose stores don't answer are among them. It takes 20 seconds at most, and 3 where no store answers.
+    """
     with services.database.statement(only_reads=True) as cursor:
         followed = [
             source
@@ -77,11 +81,10 @@ def find_asked(services: Services, is_wanted: IsWanted) -> Sequence[UpkeepTask]:
         if source.error is not None:
             return "it stands still"
         if rests.find(source.root) is not None:
-            return "its store did not answer just now"
+            return f"the store of {source.root} did not answer just now"
         return _find_next(services.store, rests, source)
 
-    reasons = run_in_parallel(find_reason, followed)
-    return _build_tasks([(source, why) for source, why in zip(followed, reasons, strict=True) if why is not None])
+    return _build_tasks(ask_buckets(rests, followed, find_reason))
 
 
 def _build_tasks(found: Sequence[FoundTable]) -> Sequence[UpkeepTask]:

@@ -23,6 +23,11 @@ _MIN_REST_SECONDS: Final = 5.0
 """Of the first rest; each later one is twice as long."""
 _MAX_REST_SECONDS: Final = 60.0
 _MAX_DOUBLINGS: Final = 10
+_SILENT_SECONDS: Final = 3.0
+"""For which a request waits for a store that answers nothing. A task waits longer."""
+_REQUEST_SECONDS: Final = 20.0
+"""For which a request waits for stores that answer."""
+_CHECK_SECONDS: Final = 0.05
 _REST_RATIO: Final = 5.0
 """A store that held a worker rests for so many times as long: waits of up to 12 s take a sixth of a worker's time."""
 
@@ -57,11 +62,13 @@ class StoreRests:
 
     Attributes:
         looks: those that have begun, by bucket.
+        asked: the last look of a request at each bucket, which may go on.
 
     """
 
     def __init__(self) -> None:
         self.looks: dict[str, BucketLook] = {}
+        self.asked: dict[str, BucketLook] = {}
         self._lock = Lock()
         self._rests: dict[str, StoreRest] = {}
         """The last one of each bucket that has not answered since."""
@@ -143,6 +150,7 @@ class BucketLook:
         self.is_given_up = False
         self._find_reason = find_reason
         self._found: deque[FoundTable] = deque()
+        self._open = {source.table_id: source for source in followed}
         self._answered_at = monotonic()
         self._call = DaemonCall(partial(run_in_parallel, self._look, followed))
 
@@ -154,6 +162,10 @@ class BucketLook:
         """Take what was found since the last call."""
         return [self._found.popleft() for _ in range(len(self._found))]
 
+    def list_open(self) -> list[DeltaSource]:
+        """List the tables that it isn't done with."""
+        return list(self._open.values())
+
     @property
     def silent_seconds(self) -> float:
         """For how many seconds no table was done with."""
@@ -164,6 +176,7 @@ class BucketLook:
         self._answered_at = monotonic()
         if reason is not None:
             self._found.append((source, reason))
+        del self._open[source.table_id]
 
 
 def look_at_buckets(
@@ -176,11 +189,8 @@ def look_at_buckets(
 
     Looks that take longer go on, and a later call returns what they find. A store that hangs is there with one table.
     """
-    by_bucket: dict[str, list[DeltaSource]] = {}
-    for source in followed:
-        by_bucket.setdefault(find_bucket(source.root), []).append(source)
     found = [table for look in rests.looks.values() for table in look.take_found()]
-    begun = {bucket: BucketLook(tables, find_reason) for bucket, tables in by_bucket.items()}
+    begun = {bucket: BucketLook(tables, find_reason) for bucket, tables in _group_by_bucket(followed).items()}
     rests.looks.update(begun)
     ends_at = monotonic() + seconds
     for look in begun.values():
@@ -190,6 +200,36 @@ def look_at_buckets(
             del rests.looks[bucket]
         elif not look.is_given_up and look.silent_seconds > rests.find_answer_seconds(look.first.root):
             found += _give_up(rests, look)
+        found += look.take_found()
+    return [*{source.table_id: (source, reason) for source, reason in found}.values()]
+
+
+def _group_by_bucket(followed: Sequence[DeltaSource]) -> dict[str, list[DeltaSource]]:
+    groups: dict[str, list[DeltaSource]] = {}
+    for source in followed:
+        groups.setdefault(find_bucket(source.root), []).append(source)
+    return groups
+
+
+def ask_buckets(
+    rests: StoreRests, followed: Sequence[DeltaSource], find_reason: Callable[[DeltaSource], str | None]
+) -> list[FoundTable]:
+    """Look at tables for a request; return those with a reason, and those whose stores did not answer in time.
+
+    One request at a time looks at a bucket, so that a store that hangs holds the threads of one.
+    """
+    found, begun, ends_at = list[FoundTable](), list[BucketLook](), monotonic() + _REQUEST_SECONDS
+    for bucket, tables in _group_by_bucket(followed).items():
+        earlier = rests.asked.get(bucket)
+        if earlier is None or earlier.wait(0):
+            rests.asked[bucket] = look = BucketLook(tables, find_reason)
+            begun.append(look)
+        else:
+            found += [(source, f"another request waits for the store of {source.root}") for source in tables]
+    for look in begun:
+        while not look.wait(_CHECK_SECONDS) and look.silent_seconds < _SILENT_SECONDS and monotonic() < ends_at:
+            continue
+        found += [(source, f"the store of {source.root} did not answer in time") for source in look.list_open()]
         found += look.take_found()
     return [*{source.table_id: (source, reason) for source, reason in found}.values()]
 

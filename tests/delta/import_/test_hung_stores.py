@@ -19,7 +19,7 @@ from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.jobs import list_jobs
 from duckicelake.delta.import_ import store_rests
-from duckicelake.delta.import_.follower import find_due
+from duckicelake.delta.import_.follower import find_asked, find_due
 from duckicelake.delta.import_.store_rests import find_rests
 from duckicelake.maintenance.policy import AUTOMATIC
 from duckicelake.settings.model import Settings
@@ -135,6 +135,26 @@ def test_table_beside_one_of_a_hung_store_gets_its_versions_in_time(table: Follo
 
         assert wait_until(has_come) < 3 * SOON_SECONDS
     assert time.monotonic() - began < HUNG_SECONDS, "a look has waited for the store"
+
+
+def test_request_of_a_user_names_the_store_that_hangs_and_waits_for_it_once(table: Following) -> None:
+    other = Following(table.services, table.duck, "beside")
+    other.append()
+    other.begin()
+    other.append()
+    services, store = table.services, table.services.store
+    assert isinstance(store, HungStore)
+    store.folder, away = "s3://elsewhere", "s3://elsewhere/t"
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_delta_source SET root = %s WHERE root LIKE '%%/t'", [away])
+
+    def ask() -> dict[str, str]:
+        return {task.table: task.why for task in find_asked(services, lambda *_: True)}
+
+    began = time.monotonic()
+    assert ask() == {"t": f"the store of {away} did not answer in time", "beside": "version 1 is there"}
+    assert ask() == {"t": f"another request waits for the store of {away}", "beside": "version 1 is there"}
+    assert time.monotonic() - began < HUNG_SECONDS / 2
 
 
 def test_request_that_hangs_does_not_keep_tables_from_a_store_that_answers_again(
