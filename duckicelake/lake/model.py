@@ -17,6 +17,12 @@ ADDITION_KINDS = frozenset({"inserted_into_table", "inlined_insert"})
 """Kinds of changes that bring rows."""
 REMOVAL_KINDS = frozenset({"deleted_from_table", "inlined_delete"})
 """Kinds of changes that remove rows."""
+LOCAL_ROW_ID = 10**18
+"""From here on, several rows of a table may have one row id.
+
+DuckDB 1.5.5 keeps the row ids that rows have within a transaction, if that inserts them and then updates them.
+"""
+_RANGE_BITS = 32
 MOVE_KINDS = frozenset({"inline_flush", "flushed_inlined", "merge_adjacent", "rewrite_delete", "compacted_table"})
 """Kinds of changes by which rows get into other files, and stay what they are."""
 
@@ -186,6 +192,12 @@ class LakeFile(NamedTuple):
     partition_id: int | None = None
     partial_max: int | None = None
     mapping_id: int | None = None
+    footer_size: int | None = None
+
+    @property
+    def first_row_id(self) -> int:
+        """The row id of its first row, if that has none in the file."""
+        return find_first_row_id(self.file_id, self.row_id_start)
 
     def visible(self, snapshot_id: int) -> bool:
         """Return whether DuckLake's visibility rule shows this row at the snapshot."""
@@ -194,6 +206,14 @@ class LakeFile(NamedTuple):
     def is_exact(self, snapshot_id: int) -> bool:
         """Return whether the whole file belongs to the snapshot, with no row of a later one."""
         return self.partial_max is None or self.partial_max <= snapshot_id
+
+
+def find_first_row_id(data_file_id: int, row_id_start: int | None) -> int:
+    """Find the row id of a file's first row, if that has none in the file.
+
+    DuckLake gives no row ids to what `ducklake_rewrite_data_files` writes: the number is one of no other file then.
+    """
+    return LOCAL_ROW_ID + (data_file_id << _RANGE_BITS) if row_id_start is None else row_id_start
 
 
 class InlinedKey(NamedTuple):

@@ -204,14 +204,18 @@ def _quote_path(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"
 
 
-def copy_readable(file: Path, copy: Path, types: Mapping[int, str] | None = None) -> bool:
+def copy_readable(
+    file: Path, copy: Path, types: Mapping[int, str] | None = None, row_ids_below: int | None = None
+) -> bool:
     """Write a copy of the same rows that Iceberg readers read exactly; False, without a copy, if they read the file so.
 
-    types: new DuckDB types of columns, by field id. InvalidRequestError: it isn't a Parquet file.
+    types: new DuckDB types of columns, by field id. row_ids_below: rows with ids from there on get none in the copy.
+    InvalidRequestError: it isn't a Parquet file.
     """
     with open_parquet_source(file) as source:
         names, types = source.find_distinct_names(), types or {}
-        if not (names or types or any(map(_MISREAD_TYPES.fullmatch, source.annotations))):
+        is_odd = names or types or any(map(_MISREAD_TYPES.fullmatch, source.annotations))
+        if not is_odd and row_ids_below is None:
             return False
         rows = source.rows()
         casts = {
@@ -221,6 +225,9 @@ def copy_readable(file: Path, copy: Path, types: Mapping[int, str] | None = None
         }
         ids = source.column_ids()
         casts |= {ids[i]: f"CAST({quote_identifier(ids[i])} AS {type_})" for i, type_ in types.items() if i in ids}
+        if row_ids_below is not None:
+            row_id = quote_identifier(ids[ROW_ID_FIELD_ID])
+            casts[ids[ROW_ID_FIELD_ID]] = f"CASE WHEN {row_id} < {row_ids_below} THEN {row_id} END"
         source.copy(copy, casts, names)
     return True
 

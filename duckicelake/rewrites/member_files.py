@@ -12,6 +12,7 @@ from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, DamagedTableError, FileMissingError
 from duckicelake.iceberg.manifest.entry import ManifestContent
+from duckicelake.lake.model import find_first_row_id
 from duckicelake.lake.side_tables import locations
 from duckicelake.rewrites.rows import RewriteProcess
 from duckicelake.rewrites.selection import MemberFile
@@ -41,7 +42,13 @@ def read_member_files(services: Services, version: TableVersion) -> list[MemberF
         lake_ids = [row.ducklake_id for row in rows if row.ducklake_id is not None]
         there = locations.read_located_files(cursor, version.row.table_id, lake_ids)
     return [
-        MemberFile(row, deleted.get(row.file_id, frozenset()), located.path, located.mapping_id)
+        MemberFile(
+            row,
+            deleted.get(row.file_id, frozenset()),
+            located.path,
+            located.mapping_id,
+            find_first_row_id(located.data_file_id, located.row_id_start),
+        )
         for row in rows
         if (located := there.get(row.ducklake_id or 0)) is not None
     ]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.errors import InvalidRequestError, QueryMemoryError, UnavailableError
+from duckicelake.lake.model import LOCAL_ROW_ID
 from duckicelake.maintenance.layout import RowOrder
 from duckicelake.query.processes import QueryLimits, QueryProcess
 from duckicelake.query.queries import GRACE_SECONDS
@@ -157,7 +158,7 @@ class RewriteProcess:
     def find_row_ids(self, table: RewrittenTable, file: MemberFile, positions: Sequence[int]) -> list[int]:
         """Find the row ids of rows of a file by their positions, as of the table's snapshot."""
         query = (
-            f"SELECT rowid FROM {table.source} WHERE filename = {quote(file.path)} "
+            f"SELECT {_write_row_id(str(file.first_row_id))} FROM {table.source} WHERE filename = {quote(file.path)} "
             "AND file_row_number IN (SELECT unnest($positions::BIGINT[]))"
         )
         return [row_id for (row_id,) in self._ask(b"F", {"query": query, "parameters": {"positions": list(positions)}})]
@@ -173,20 +174,19 @@ class RewriteProcess:
         return {file: frozenset(positions) for file, positions in found}
 
     def _select(self, table: RewrittenTable, group: RewriteGroup) -> str:
-        columns = [*write_columns(table.metadata), f"t.rowid AS {ROW_ID}"]
-        files = quote_all(file.path for file in group.files)
-        listed = f"SELECT unnest({files}) AS filename"
+        columns = [*write_columns(table.metadata), f"{_write_row_id('f.first_row_id')} AS {ROW_ID}"]
+        known = frozenset[str]()
         if table.keeps_updates:
-            known = self._ask(b"G", {"files": [file.path for file in group.files]})
-            numbers = ", ".join(
-                f"({quote(file.path)}, {file.row.sequence_number}, {str(file.path in known).lower()})"
-                for file in group.files
-            )
-            listed = f"FROM (VALUES {numbers}) v(filename, sequence_number, has_own)"
+            known = frozenset(self._ask(b"G", {"files": [file.path for file in group.files]}))
             columns.append(
                 "CASE WHEN f.has_own THEN coalesce(t.snapshot_id, f.sequence_number) ELSE f.sequence_number END "
                 f"AS {LAST_UPDATED}"
             )
+        numbers = ", ".join(
+            f"({quote(file.path)}, {file.first_row_id}, {file.row.sequence_number}, {str(file.path in known).lower()})"
+            for file in group.files
+        )
+        listed = f"FROM (VALUES {numbers}) v(filename, first_row_id, sequence_number, has_own)"
         rows = f"SELECT {', '.join(columns)} FROM {table.source} JOIN ({listed}) f ON t.filename = f.filename"
         return f"{rows} WHERE {write_path_filter(group)}"
 
@@ -217,6 +217,11 @@ class RewriteProcess:
 def is_short_of_disk(error: QueryMemoryError) -> bool:
     """Return whether the disk for what is spilled was too small, and not the memory."""
     return _SPILLED in str(error)
+
+
+def _write_row_id(first_row_id: str) -> str:
+    """Write the row id that Iceberg's clients see: several rows of DuckDB's may have one of its transactions."""
+    return f"CASE WHEN t.rowid < {LOCAL_ROW_ID} THEN t.rowid ELSE {first_row_id} + t.file_row_number END"
 
 
 def _write_keys(partitions: PresentPartitions) -> str:

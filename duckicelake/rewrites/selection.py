@@ -20,13 +20,15 @@ _MOST_FILES: Final = 5_000
 class MemberFile:
     """A data file of main, the positions that are deleted in it, and where DuckDB finds it.
 
-    mapping_id: DuckLake's map of its names for columns, if it has no field ids.
+    mapping_id: DuckLake's map of its names for columns, if it has no field ids. first_row_id: of its first row, if that
+    has no row id that is its own in the file.
     """
 
     row: FileRow
     deleted: frozenset[int]
     path: str
     mapping_id: int | None = None
+    first_row_id: int = 0
 
     @property
     def deleted_share(self) -> float:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from duckicelake.lake.model import LOCAL_ROW_ID
+
 Pairing = Literal["row-id", "values", "key"]
 """How an update is recognised: by the row id; by that, where rows with the same values are the same row; by a key."""
 _TYPE: Final = (
@@ -17,11 +19,6 @@ _TYPE: Final = (
 )
 _PLACE: Final = "g * 4 + CASE WHEN is_pair THEN 0 ELSE 2 + side END AS place"
 """The `g` of a pair is the row id of its row before: a row id may be in two pairs, but there in one alone."""
-LOCAL_ROW_ID: Final = 10**18
-"""From here on, several rows of a table may have one row id.
-
-DuckDB 1.5.5 keeps the row ids that rows have within a transaction, if that inserts them and then updates them.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from duckicelake.iceberg.read_restrictions import Restriction
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, NestedField, PrimitiveType, StructType, list_children
 from duckicelake.lake.ducklake.database import quote_literal
+from duckicelake.lake.model import LOCAL_ROW_ID
 from duckicelake.query.restricted import build_filter_column, list_filter_columns, write_visible_rows
 from duckicelake.query.statement import LAKE
 from duckicelake.row_changes.masks import check_condition
-from duckicelake.row_changes.pairs import LOCAL_ROW_ID, PairedColumns, Pairing, write_digest
+from duckicelake.row_changes.pairs import PairedColumns, Pairing, write_digest
 from duckicelake.rows.filters import bind_filter, write_condition
 
 ROW_ID: Final = "rowid"

@@ -59,3 +59,24 @@ def test_table_that_was_version_2_has_the_same_row_ids_in_both(engines: Engines,
     by_spark = engines.spark.sql(f"SELECT id, _row_id FROM lake.{name}").toArrow()
     by_duckdb = engines.duck.sql(f"SELECT id, rowid FROM lake.{name}").to_arrow_table()
     assert sorted_rows(by_spark) == sorted_rows(by_duckdb)
+
+
+def test_rows_that_one_transaction_wrote_twice_have_row_ids_of_their_own(engines: Engines, namespace: str) -> None:
+    """DuckDB 1.5.5 keeps its ids of them, from 10^18 on, in each such transaction the same."""
+    name, model = f"{namespace}.t", Model()
+    twice = [
+        duck(
+            f"BEGIN; INSERT INTO {{t}} SELECT i, 'a', 1 FROM range({first}, {first + 20}) r(i); "
+            f"UPDATE {{t}} SET name = 'b' WHERE id >= {first}; COMMIT"
+        )
+        for first in (1000, 2000, 3000)
+    ]
+    change = spark("UPDATE {t} SET amount = 2 WHERE id IN (1003, 2003)")
+    steps = (CREATE, *twice[:2], change, duck("DELETE FROM {t} WHERE id = 1004"), REWRITE, twice[2], spark(MORE))
+    for step in steps:
+        engines.do(step, name)
+        model.do(step)
+        assert_same(engines, name, model)
+        by_spark = engines.spark.sql(f"SELECT count(*), count(DISTINCT _row_id) FROM lake.{name}").toArrow()
+        rows, row_ids = by_spark.to_pylist()[0].values()
+        assert row_ids == rows

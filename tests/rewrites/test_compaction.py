@@ -268,6 +268,40 @@ def test_lineage_of_rows_stays(
     assert read_lineage(catalog) == before
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_that_duckdb_gave_one_row_id_get_their_own(
+    services: Services, ducklake: duckdb.DuckDBPyConnection, catalog: Catalog, tmp_path: Path, version: int
+) -> None:
+    """DuckDB 1.5.5 numbers rows that a transaction inserts and updates from 10^18 on, in each the same."""
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute("CREATE TABLE lake.main.t (id BIGINT, name VARCHAR)")
+    if version > 2:
+        upgrade(services)
+    for first in (0, 100, 200):
+        ducklake.execute(f"BEGIN; INSERT INTO lake.main.t SELECT range, 'a' FROM range({first}, {first + 10})")
+        ducklake.execute(f"UPDATE lake.main.t SET name = 'b' WHERE id >= {first}; COMMIT")
+    ducklake.execute("DELETE FROM lake.main.t WHERE id = 205")
+    rewrite_by_duckdb(catalog, ducklake)
+    before = [] if version < 3 else [(row_id,) for row_id, _ in read_lineage(catalog)]
+    asked: list[None] = []
+
+    def delete() -> None:
+        if len(asked) == 1:  # the rows are written, and not yet committed
+            ducklake.execute("DELETE FROM lake.main.t WHERE id = 103")
+        asked.append(None)
+
+    assert run(services, tmp_path, before=delete, policy={"maintenance.compaction.min-files": "2"}).result == "done"
+    rows = ducklake.execute("SELECT id, name, rowid FROM lake.main.t ORDER BY id").fetchall()
+    ids = {*range(10), *range(100, 110), *range(200, 210)} - {103, 205}
+    assert [row[:2] for row in rows] == [(id_, "b") for id_ in sorted(ids)]
+    assert read_iceberg(catalog) == sorted(({"id": id_, "name": name} for id_, name, _ in rows), key=str)
+    assert len({row_id for *_, row_id in rows}) == len(rows)
+    if version > 2:
+        after = [(row_id,) for row_id, _ in read_lineage(catalog)]
+        assert after == sorted((row_id,) for *_, row_id in rows)
+        assert set(after) < set(before), "no row has another row id than before"
+
+
 def read_lineage(catalog: Catalog) -> list[tuple[int, int]]:
     return lineage(StaticTable.from_metadata(catalog.load_table("main.t").metadata_location))
 

@@ -37,10 +37,14 @@ _NO_STATS = PackedStats(())
 
 @dataclass(frozen=True, slots=True)
 class ReadableCopy:
-    """A file of the same rows at the same positions as one of DuckDB's that Iceberg clients can't read exactly."""
+    """A file of the same rows at the same positions as one of DuckDB's that Iceberg clients can't read exactly.
+
+    first_row_id: of its first row, if that has no row id in it.
+    """
 
     path: str
     file_size_in_bytes: int
+    first_row_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,8 @@ def build_native_files(
                 numbers.snapshot_id,
                 find_data_sequence_number(file, metadata, numbers),
                 numbers.sequence_number,
-                file.row_id_start or 0,  # null where the file holds its row ids, which Java reads anyhow
+                # null where the file holds its row ids, which Java reads anyhow
+                copy.first_row_id if copy else file.row_id_start or 0,
                 file.file_id,
             )
         )

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
@@ -26,15 +27,15 @@ from duckicelake.errors import (
     StoreDeniedError,
     UnsupportedError,
 )
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 from duckicelake.lake.ducklake import native
-from duckicelake.lake.model import Column, LakeFile, NameMap
+from duckicelake.lake.model import LOCAL_ROW_ID, Column, ColumnStats, LakeFile, NameMap
 from duckicelake.lake.state import NativeWindow
 from duckicelake.lake.types import select_types
-from duckicelake.parquet.copy import copy_columns, copy_readable
+from duckicelake.parquet.copy import copy_columns, copy_readable, find_row_ids_end
 from duckicelake.parquet.local_copies import open_footer_copies, open_local_copies, open_temporary_folder
 from duckicelake.parquet.schema import LayoutField, ParquetField, read_file_fields, read_layout
 from duckicelake.storage.threads import run_in_parallel
@@ -47,6 +48,8 @@ Copy = Callable[[Path, Path], bool]
 """Writes the copy of a file at another path; whether there is need of one."""
 _NOT_CAST: Final = frozenset({"timestamptz", "variant", "geometry"})
 """DuckLake's types that no copy has instead of others: which values these have depends on DuckDB, or its session."""
+_FRAME_BYTES: Final = 12
+"""Of a Parquet file, beside its columns and its footer: two magic numbers, and the length of the footer."""
 
 
 class _Layouts:
@@ -135,11 +138,14 @@ class ReadableCopies:
             return ServedData()
         added = self._read_added([file for file in files if file.mapping_id is not None], metadata, step)
         plain, names = _plain(files, added, window, metadata)
+        local = self._find_local_ids([file for file in files if file.file_id not in added], window, metadata)
         copies: dict[int, Copy] = {}
         for file in files:
             if file.file_id in added and file.file_id not in plain:
                 self._check_readable(file, metadata, "Iceberg clients would misread it and need a copy")
                 copies[file.file_id] = _copy_of(file, added[file.file_id], window)
+            elif file.file_id in local:
+                copies[file.file_id] = partial(copy_readable, types=types.get(file.file_id), row_ids_below=LOCAL_ROW_ID)
             elif file.file_id not in added and self._is_odd(file, types) and self._is_readable(file, metadata):
                 copies[file.file_id] = partial(copy_readable, types=types.get(file.file_id))
         wanted = [file for file in files if file.file_id in copies]
@@ -157,6 +163,31 @@ class ReadableCopies:
     ) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
         """Place a file that was looked at for `misread`."""
         return find_partition(metadata, metadata.schema(), file, window, self._examined[file.file_id])
+
+    def _find_local_ids(
+        self, files: Sequence[LakeFile], window: NativeWindow, metadata: TableMetadata
+    ) -> frozenset[int]:
+        """Find the files that hold row ids which several rows may have; those that can't be read are left as they are.
+
+        Of a file that has nothing but its columns, no footer is read.
+        """
+        if metadata.format_version < ROW_LINEAGE_VERSION:
+            return frozenset()
+        doubtful = [
+            file
+            for file in files
+            if _has_other_bytes(file, window.stats.get(file.file_id, ())) and self._is_readable(file, metadata)
+        ]
+        ends = run_in_parallel(self._find_row_ids_end, doubtful)
+        return frozenset(file.file_id for file, end in zip(doubtful, ends, strict=True) if end > LOCAL_ROW_ID)
+
+    def _find_row_ids_end(self, file: LakeFile) -> int:
+        with (
+            suppress(FileMissingError, InvalidRequestError, StoreDeniedError),
+            open_footer_copies(self._services.store, [file.path]) as paths,
+        ):
+            return find_row_ids_end(paths[file.path])
+        return 0
 
     def _is_odd(self, file: LakeFile, types: Mapping[int, Mapping[int, str]]) -> bool:
         """Return whether the file, or a column that the table had, has a type or a name that is misread."""
@@ -220,7 +251,14 @@ class ReadableCopies:
                 if _is_copied(copies[file.file_id], paths[file.path], copy, file.path):
                     data = copy.read_bytes()
                     name = f"{numbers.snapshot_id}-{{}}-readable.parquet"
-                    yield file.file_id, ReadableCopy(self._beside.add(metadata, name, data, file.path), len(data))
+                    path = self._beside.add(metadata, name, data, file.path)
+                    yield file.file_id, ReadableCopy(path, len(data), file.first_row_id)
+
+
+def _has_other_bytes(file: LakeFile, stats: Iterable[ColumnStats]) -> bool:
+    """Return whether a file has more than its columns: row ids, or Bloom filters."""
+    columns = sum(row.column_size_bytes or 0 for row in stats)
+    return file.footer_size is None or file.file_size_bytes != columns + file.footer_size + _FRAME_BYTES
 
 
 def _is_copied(copy_file: Copy, file: Path, copy: Path, location: str) -> bool:

@@ -103,12 +103,16 @@ def find_folder_sharers(cursor: Cursor[Row], table_id: int | None, folder: str) 
 
 @dataclass(frozen=True, slots=True)
 class LocatedFile:
-    """Where DuckLake finds a data file, absolute, and the map of what it calls the columns, None if they have ids."""
+    """Where DuckLake finds a data file, absolute, and the map of what it calls the columns, None if they have ids.
+
+    row_id_start: the row id of its first row, None if the file holds its row ids.
+    """
 
     data_file_id: int
     path: str
     file_size_bytes: int
     mapping_id: int | None
+    row_id_start: int | None
 
 
 def read_located_files(cursor: Transaction, table_id: int, data_file_ids: Iterable[int]) -> dict[int, LocatedFile]:

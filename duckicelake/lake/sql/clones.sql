@@ -1,6 +1,7 @@
--- lake_files: DuckLake's rows of data files: where it finds each, and what it calls the columns there
+-- lake_files: DuckLake's rows of data files: where it finds each, and what it calls the columns there,
+-- and the row id of its first row, if it doesn't hold its row ids
 SELECT d.data_file_id, CASE WHEN d.path_is_relative THEN %(prefix)s || d.path ELSE d.path END, d.file_size_bytes,
-       d.mapping_id
+       d.mapping_id, d.row_id_start
 FROM ducklake_data_file d
 WHERE d.data_file_id = ANY(%(data_file_ids)s);
 

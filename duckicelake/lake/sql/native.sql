@@ -92,7 +92,8 @@ FROM (VALUES (true)) one LEFT JOIN (
 -- data_files: data files that appear or disappear for a reader who knows `live` as of `after`; those that come have ids
 -- from `first` to `last`. Before the fields of a LakeFile stands whether its path is relative
 SELECT d.path_is_relative, d.data_file_id, NULL, d.begin_snapshot, d.end_snapshot, d.path,
-       d.file_format, d.record_count, d.file_size_bytes, d.row_id_start, d.partition_id, d.partial_max, d.mapping_id
+       d.file_format, d.record_count, d.file_size_bytes, d.row_id_start, d.partition_id, d.partial_max, d.mapping_id,
+       d.footer_size
 FROM ducklake_data_file d
 WHERE d.table_id = %(table_id)s AND d.begin_snapshot <= %(upto)s
   AND (d.end_snapshot IS NULL OR d.end_snapshot > %(after)s)
@@ -106,7 +107,7 @@ WHERE NOT EXISTS (SELECT FROM ducklake_data_file d WHERE d.data_file_id = l.id A
 
 -- delete_files: delete files of a table that are visible somewhere in (after, upto] and not seen yet, with such ids
 SELECT d.path_is_relative, d.delete_file_id, d.data_file_id, d.begin_snapshot, d.end_snapshot, d.path,
-       d.format, d.delete_count, d.file_size_bytes, NULL, NULL, d.partial_max, NULL
+       d.format, d.delete_count, d.file_size_bytes, NULL, NULL, d.partial_max, NULL, NULL
 FROM ducklake_delete_file d
 WHERE d.table_id = %(table_id)s AND d.begin_snapshot <= %(upto)s
   AND (d.end_snapshot IS NULL OR d.end_snapshot > %(after)s)
