@@ -12,6 +12,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.file_import.column_types import quote_name, quote_text, to_duckdb_type
+from duckicelake.file_import.duckdb_session import read_in_order
 from duckicelake.file_import.fits import Fit, get_member, repeats_key
 from duckicelake.file_import.source_rows import FILE_COLUMN, FileGroup, forget_rejects, has_rejects
 
@@ -306,9 +307,7 @@ def _keep_flawed(
     place = f"row_number() OVER () + {int(group.has_header)}"
     if group.kind == "csv":
         place += f" + {breaks}"
-    duck.execute("SET threads TO 1")
-    duck.execute("SET preserve_insertion_order TO true")
-    try:
+    with read_in_order(duck):
         values = f"{place} AS line, {group.text} AS record, concat_ws('; ', {reasons}) AS reason"
         numbered = f"SELECT * FROM (SELECT {values} FROM {group.read([file])}) WHERE reason <> ''"
         # the rejected line number k (from 0) stands before a row if at most its line less k rows come before it
@@ -317,6 +316,3 @@ def _keep_flawed(
         bad_rows.add(
             f"SELECT {quote_text(file.found.name)}, CAST(line AS BIGINT) + {shift}, record, reason FROM ({numbered})"
         )
-    finally:
-        duck.execute("RESET threads")
-        duck.execute("SET preserve_insertion_order TO false")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
 from pyiceberg.schema import Schema
 
 from duckicelake.errors import (
@@ -21,7 +19,6 @@ from duckicelake.errors import (
     JobConflictError,
     MissingTableError,
     NotAllowedError,
-    OutOfMemoryError,
     PipelineError,
     format_count,
 )
@@ -34,6 +31,7 @@ from duckicelake.file_import.data_files import (
     translate_errors,
     write_files,
 )
+from duckicelake.file_import.duckdb_session import open_duckdb
 from duckicelake.file_import.file_columns import find_columns
 from duckicelake.file_import.load_place import LoadPlace
 from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadProgress, LoadSummary, LoadWatcher, StepMeter
@@ -97,7 +95,7 @@ def load_files(
             parameters=parameters,
             engine="duckdb",
         ) as job,
-        _open_load(request) as (duck, temporary),
+        open_duckdb(request) as (duck, temporary),
     ):
         epoch = replace(epoch, summary={**epoch.summary, JOB_KEY: job.id})
         with closing(_Load(lake, request, watcher, duck, temporary, epoch, job)) as load:
@@ -113,7 +111,7 @@ def plan_load(lake: Lake, request: FileLoad, watcher: LoadWatcher) -> LoadPlan:
     _check_no_view(lake, request.load.target)
     epoch = Epoch(request.run_id, 0, {})
     with (
-        _open_load(request) as (duck, temporary),
+        open_duckdb(request) as (duck, temporary),
         closing(_Load(lake, request, watcher, duck, temporary, epoch, None)) as load,
     ):
         return load.examine(found, kind).plan
@@ -123,38 +121,10 @@ def create_table(lake: Lake, request: FileLoad, watcher: LoadWatcher, files: Seq
     """Create the table for the columns that the files have, without rows, unless another client has just done so."""
     epoch = Epoch(request.run_id, 0, {})
     with (
-        _open_load(request) as (duck, temporary),
+        open_duckdb(request) as (duck, temporary),
         closing(_Load(lake, request, watcher, duck, temporary, epoch, None)) as load,
     ):
         load.create(files, str(request.format))
-
-
-@contextmanager
-def _open_load(request: FileLoad) -> Iterator[tuple[DuckDBPyConnection, Path]]:
-    """Open a DuckDB of bounded memory and a temporary folder; explain what DuckDB raises."""
-    with tempfile.TemporaryDirectory(prefix="duckicelake-load-") as folder:
-        config: dict[str, Any] = {
-            "memory_limit": request.memory,
-            "temp_directory": f"{folder}/spill",
-            "preserve_insertion_order": "false",
-        }
-        if request.threads:
-            config["threads"] = str(request.threads)
-        try:
-            with duckdb.connect(config=config) as duck:
-                duck.execute("SET TimeZone = 'UTC'")
-                yield duck, Path(folder)
-        except duckdb.OutOfMemoryException as error:
-            raise OutOfMemoryError(f"DuckDB ran out of {request.memory}: give --memory more") from error
-        except duckdb.Error as error:
-            if "KeyboardInterrupt" in str(error):  # which a function in Python met within DuckDB
-                raise KeyboardInterrupt from error
-            text = " ".join(str(error).split("\n\nLINE ", 1)[0].split())[:600]
-            if "Could not write" in text:
-                raise PipelineError(f"The rows can't be written, nothing was committed: {text}") from error
-            if "No space left" in text:
-                raise PipelineError(f"The disk is full, nothing was committed: {text}") from error
-            raise BadSourceError(f"The files can't be read: {text}") from error
 
 
 @dataclass(frozen=True, slots=True)
