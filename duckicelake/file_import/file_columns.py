@@ -17,18 +17,22 @@ from pyiceberg.types import (
     IcebergType,
     ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
     StructType,
 )
 
+from duckicelake.errors import BadSourceError
 from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text
 from duckicelake.file_import.fits import TEXT_TESTS, build_pointer
 from duckicelake.file_import.source_rows import FILE_COLUMN, JSON_SCALARS, FileGroup, forget_rejects, has_rejects
-from duckicelake.file_import.table_columns import join_columns
+from duckicelake.file_import.table_columns import Path, format_path, join_columns
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from duckicelake.file_import.source_files import ReadableFile
 
 _SAMPLE_ROWS: Final = 2000
 _MAX_TESTS: Final = 200
@@ -128,12 +132,71 @@ def _find_json_columns(duck: DuckDBPyConnection, group: FileGroup) -> tuple[File
             found, rows = uniform or (_find_structure(duck, quick.read()), rows)
         quick = None if found is None else _read_members(replace(quick, forms=found), found, rows)
     if found is None:
-        is_read = f"record IS NOT NULL AND NOT {group.unread}"
-        records = f"(SELECT CAST(record AS JSON) AS record FROM {group.read()} WHERE {is_read})"
-        found = _find_structure(duck, records) or {}
+        found = _find_structure(duck, _list_records(group)) or {}
+    return replace(group, quick=quick, forms=found), _parse_columns(found)
+
+
+def _list_records(group: FileGroup, files: Sequence[ReadableFile] | None = None) -> str:
+    """Return what stands behind FROM for the records that are JSON objects."""
+    is_read = f"record IS NOT NULL AND NOT {group.unread}" if group.unread else "true"
+    return f"(SELECT CAST(record AS JSON) AS record FROM {group.read(files)} WHERE {is_read})"
+
+
+def _parse_columns(found: Mapping[str, Any]) -> dict[str, IcebergType]:
     ids = count(1)
-    columns = join_columns({name: _parse_structure(form, ids)} for name, form in found.items())
-    return replace(group, quick=quick, forms=found), columns
+    return join_columns({name: _parse_structure(form, ids)} for name, form in found.items())
+
+
+def check_keys(
+    duck: DuckDBPyConnection,
+    groups: Sequence[FileGroup],
+    columns: Mapping[str, IcebergType],
+    known: Mapping[str, IcebergType],
+) -> None:
+    """Raise BadSourceError if JSON objects have an empty key where a column, or a field of a struct, would be made.
+
+    known: types that are given, by lower-case names. Maps and texts may have any keys.
+    """
+    if _find_unnamed(columns, known) is None:
+        return
+    for group in groups:
+        for one in group.files if group.kind == "json" else ():
+            found = _parse_columns(_find_structure(duck, _list_records(group, [one])) or {})
+            path = _find_unnamed(found, known)
+            if path is not None:
+                raise BadSourceError(f'{one.found.name} has an empty key (""){_advise(path)}')
+
+
+def _advise(path: Path) -> str:
+    if not path:
+        return ": no column can be called so; rename it"
+    return (
+        f" in {format_path(path)}: no field can be called so; rename it, or give --schema with {path[0]} as string, "
+        "which keeps the JSON"
+    )
+
+
+def _find_unnamed(columns: Mapping[str, IcebergType], known: Mapping[str, IcebergType]) -> Path | None:
+    """Find the path of an object with an empty key that isn't kept as a key; None if there is none."""
+    for name, type_ in columns.items():
+        if not name:
+            return ()
+        inner = _find_unnamed_part(type_, known.get(name.lower()))
+        if inner is not None:
+            return (name, *inner)
+    return None
+
+
+def _find_unnamed_part(type_: IcebergType, known: IcebergType | None) -> Path | None:
+    if known is not None and (known.is_primitive or isinstance(known, MapType)):
+        return None
+    if isinstance(type_, ListType):
+        inner = _find_unnamed_part(type_.element_type, known.element_type if isinstance(known, ListType) else None)
+        return None if inner is None else ("element", *inner)
+    if not isinstance(type_, StructType):
+        return None
+    here = {field.name.lower(): field.field_type for field in known.fields} if isinstance(known, StructType) else {}
+    return _find_unnamed({field.name: field.field_type for field in type_.fields}, here)
 
 
 def _find_structure(duck: DuckDBPyConnection, rows: str) -> dict[str, Any] | None:
@@ -156,7 +219,7 @@ def _find_uniform(duck: DuckDBPyConnection, quick: FileGroup) -> tuple[dict[str,
     None for others, and where a number is no long. It takes a third of the time for their structures.
     """
     sample = _find_structure(duck, f"(FROM {quick.read()} LIMIT {_SAMPLE_ROWS})")
-    if not sample or not _are_distinct(sample) or any(form not in JSON_SCALARS for form in sample.values()):
+    if not sample or not _are_columns(sample) or any(form not in JSON_SCALARS for form in sample.values()):
         return None
     paths = ", ".join(map(quote_text, ["$", *map(build_pointer, sample)]))
     numbers = {name: "UBIGINT" for name, form in sample.items() if form in _JSON_INTEGERS}
@@ -175,8 +238,8 @@ def _find_uniform(duck: DuckDBPyConnection, quick: FileGroup) -> tuple[dict[str,
     return None if None in types else (dict(zip(sample, map(str, types), strict=True)), rows)
 
 
-def _are_distinct(names: Collection[str]) -> bool:
-    return len({name.lower() for name in names}) == len(names)
+def _are_columns(names: Collection[str]) -> bool:
+    return "" not in names and len({name.lower() for name in names}) == len(names)
 
 
 def _is_flat(found: tuple[Sequence[str | None], int, int, int | None]) -> bool:
@@ -197,10 +260,10 @@ def _join_kinds(kinds: Iterable[str | None]) -> str | None:
 def _read_members(quick: FileGroup, found: Mapping[str, Any], rows: int) -> FileGroup:
     """Let a scan parse all fields of a record at once, those of one type as text.
 
-    Fields that differ by case alone aren't among them: DuckDB has no struct of both.
+    Fields that differ by case alone aren't among them: DuckDB has no struct of both, and none with an empty name.
     """
     names = Counter(name.lower() for name in found)
-    found = {name: form for name, form in found.items() if names[name.lower()] == 1}
+    found = {name: form for name, form in found.items() if name and names[name.lower()] == 1}
     if not found:
         return quick
     spec = {name: "VARCHAR" if form in JSON_SCALARS else "JSON" for name, form in found.items()}

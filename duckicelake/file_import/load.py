@@ -32,7 +32,7 @@ from duckicelake.file_import.data_files import (
     write_files,
 )
 from duckicelake.file_import.duckdb_session import open_duckdb
-from duckicelake.file_import.file_columns import find_columns
+from duckicelake.file_import.file_columns import check_keys, find_columns
 from duckicelake.file_import.load_place import LoadPlace
 from duckicelake.file_import.load_request import FileLoad, LoadPlan, LoadProgress, LoadSummary, LoadWatcher, StepMeter
 from duckicelake.file_import.merge import MergeColumns, StagedRows, find_merge_columns, stage_merge
@@ -175,6 +175,7 @@ class _Load:
         described = [find_columns(self._duck, group, known) for group in followed]
         groups, shapes = [group for group, _ in described], [shape for _, shape in described]
         come = join_columns(shapes)
+        check_keys(self._duck, groups, come, known)
         columns = choose_columns(request.load, table, come, given, is_text=kind in {"csv", "json"})
         if not columns.fields:
             raise BadSourceError(f"The files have no columns, so {target} can't be made: give --schema")

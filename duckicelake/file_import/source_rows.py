@@ -35,6 +35,10 @@ _MAX_RECORD_BYTES: Final = 16 << 20
 _LINES: Final = f"max_line_size={_MAX_RECORD_BYTES}, buffer_size={_MAX_RECORD_BYTES}"
 """For lines of CSV. By default a buffer has 16 of the longest lines, 256 MiB, for each thread. A buffer that isn't a
 multiple of them loses rows (DuckDB 1.5)."""
+_PARQUET_NAME: Final = (
+    "CASE WHEN lag(repetition_type) OVER () = 'REPEATED' AND lag(num_children) OVER () = 1 THEN 'element' ELSE name END"
+)
+"""Of a node of a Parquet schema. Writers call the elements of a list as they like."""
 _JSON_TEXT: Final = "CAST(record AS VARCHAR)"
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMES: Final = frozenset(
@@ -210,7 +214,7 @@ def _read_dialect(file: ReadableFile, options: Mapping[str, str], quote: str, *,
     if not has_header:
         return Dialect(delimiter, encoding, tuple(f"_c{number}" for number in range(len(names))))
     named = tuple(name.strip() or f"_c{number}" for number, name in enumerate(names))
-    check_distinct(named, f"{file.found.name}, line 1")
+    check_names(named, f"{file.found.name}, line 1")
     return Dialect(delimiter, encoding, named)
 
 
@@ -248,10 +252,12 @@ def _find_delimiter(line: str, name: str) -> str:
     return max(candidates, key=outside.count)
 
 
-def check_distinct(names: Iterable[str], place: str) -> None:
-    """Raise BadSourceError if two names are the same, regardless of case."""
+def check_names(names: Iterable[str], place: str) -> None:
+    """Raise BadSourceError for a name that is empty, or there twice regardless of case."""
     seen: set[str] = set()
-    for name in names:
+    for number, name in enumerate(names, 1):
+        if not name:
+            raise BadSourceError(f"{place}: column {number} has no name; give it one")
         if name.lower() in seen:
             raise BadSourceError(f"{place}: the column {name!r} is there twice, regardless of case; rename one")
         seen.add(name.lower())
@@ -306,7 +312,7 @@ def _group_typed(duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: 
                     f"{one.found.name} has values that DuckDB can't read: {reason}; {advice}"
                 ) from error
             raise BadSourceError(f"{one.found.name} is damaged, or no {kind} file: {reason}") from error
-        _check_names(duck, one, kind)
+        _check_typed_names(duck, one, kind)
         types = dict(zip(described.columns, described.types, strict=True))
         keyed.append((repr({column: str(type_) for column, type_ in types.items()}), scan, types, one))
     keyed.sort(key=lambda item: (item[0], item[1], item[3].found))
@@ -318,10 +324,10 @@ def _group_typed(duck: DuckDBPyConnection, files: Sequence[ReadableFile], kind: 
         yield FileGroup(kind, tuple(item[3] for item in of_group), tuple(types), scan, text, types=types)
 
 
-def _check_names(duck: DuckDBPyConnection, file: ReadableFile, kind: FileFormat) -> None:
-    """Raise BadSourceError if two columns, or two fields of one struct, have the same name, regardless of case.
+def _check_typed_names(duck: DuckDBPyConnection, file: ReadableFile, kind: FileFormat) -> None:
+    """Raise BadSourceError if a column, or a field of a struct, has no name, or the same as another regardless of case.
 
-    DuckDB gives the second one another name in Parquet and Arrow, and reads the first one twice in Avro.
+    DuckDB gives such ones other names in Parquet and Arrow, and reads the first of two twice in Avro.
     """
     name = file.found.name
     if kind == "arrow":
@@ -332,7 +338,7 @@ def _check_names(duck: DuckDBPyConnection, file: ReadableFile, kind: FileFormat)
         _check_avro_names(schema, name)
         _check_avro_types(schema, name)
     else:
-        query = f"SELECT name, num_children FROM parquet_schema({_list_path(file)})"
+        query = f"SELECT {_PARQUET_NAME}, num_children FROM parquet_schema({_list_path(file)})"
         nodes = iter(duck.execute(query).fetchall())
         _, children = next(nodes)
         _check_parquet_names(nodes, children, name)
@@ -344,14 +350,14 @@ def _check_parquet_names(nodes: Iterator[tuple[str, int | None]], children: int 
     for _ in range(children or 0):
         name, inner = next(nodes)
         names.append(name)
-        _check_parquet_names(nodes, inner, place)
-    check_distinct(names, place)
+        _check_parquet_names(nodes, inner, f"{place}, {name}")
+    check_names(names, place)
 
 
 def _check_arrow_names(fields: Iterable[Any], place: str) -> None:
     """Check the names of the fields of a schema or a struct, and of what is in them."""
     members = list(fields)
-    check_distinct((member.name for member in members), place)
+    check_names((member.name for member in members), place)
     for member in members:
         inner = member.type
         while hasattr(inner, "value_type"):  # the type of a list or a dictionary
@@ -363,7 +369,7 @@ def _check_arrow_names(fields: Iterable[Any], place: str) -> None:
 def _check_avro_names(schema: Any, place: str) -> None:
     for one in schema if isinstance(schema, list) else [schema]:
         if isinstance(one, dict):
-            check_distinct((part["name"] for part in one.get("fields", ())), place)
+            check_names((part["name"] for part in one.get("fields", ())), place)
             parts = [part["type"] for part in one.get("fields", ())]
             for inner in (*parts, one.get("items"), one.get("values")):
                 _check_avro_names(inner, place)

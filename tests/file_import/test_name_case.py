@@ -1,4 +1,4 @@
-"""Columns, fields of structs and keys of JSON are matched regardless of case, in files of all formats."""
+"""Columns, fields and keys of JSON are matched regardless of case, and need a name, in files of all formats."""
 
 import json
 from collections.abc import Callable
@@ -193,3 +193,48 @@ def test_files_of_other_fields_make_a_table_with_all_of_them(loads: Loads, table
         (1, {"a": 1, "b": None}),
         (2, {"a": None, "b": "x"}),
     ]
+
+
+@pytest.mark.parametrize("broken", ["", "no JSON\n"], ids=["parsed at once", "by lines"])
+@pytest.mark.parametrize(
+    ("record", "place"),
+    [
+        ('{"": 1, "b": 2}', ""),
+        ('{"": {"x": 1}}', ""),
+        ('{"s": {"a": 1, "": 2}}', " in s"),
+        ('{"l": [{"t": {"": 1}}]}', " in l.element.t"),
+    ],
+)
+def test_empty_keys_of_json_are_named_with_their_file(
+    loads: Loads, table: str, record: str, place: str, broken: str
+) -> None:
+    folder = loads.new_folder()
+    for name, text in (("a", '{"b": 1, "s": {"a": 0}, "l": [{"t": {"x": "\\"\\":"}}]}\n'), ("b", f"{record}\n")):
+        (folder / f"{name}.jsonl").write_text(text + broken)
+    refused = loads.run(str(folder), "--table", table, "--yes", code=2)["message"]
+    assert f'{folder}/b.jsonl has an empty key (""){place}: no' in refused
+    assert not loads.has(table)
+
+
+def test_empty_keys_of_maps_and_texts_are_kept(loads: Loads, table: str) -> None:
+    make_table(loads, table, "m map<string, long>, s string")
+    made = loads.run(loads.file("a.jsonl", '{"m": {"": 1, "k": 2}, "s": {"": 3}}\n'), "--table", table)
+    assert (made["rows"], made["quarantined"]) == (1, 0)
+    assert loads.rows(f"SELECT * FROM lake.{table}") == [({"": 1, "k": 2}, '{"":3}')]
+
+
+def test_empty_names_of_typed_files_are_refused(loads: Loads, table: str) -> None:
+    inner = pa.struct([("a", pa.int64()), ("", pa.int64())])
+    folder = loads.new_folder()
+    for type_, place in ((pa.int64(), ": column 2"), (pa.list_(inner), ", b"), (inner, ", b: column 2")):
+        schema = pa.schema([("a", pa.int64()), ("b" if type_ != pa.int64() else "", type_)])
+        write_parquet(folder / "a.parquet", [], schema)
+        write_arrow(folder / "a.arrow", [], schema)
+        for name in ("a.parquet", "a.arrow"):
+            refused = loads.run(str(folder / name), "--table", table, "--yes", code=2)["message"]
+            assert f"{name}{place}" in refused, refused
+            assert "has no name" in refused
+    of_list = pa.table({"l": [[1, 2]]}, pa.schema([("l", pa.list_(pa.field("", pa.int64())))]))
+    pq.write_table(of_list, folder / "l.parquet", use_compliant_nested_type=False)
+    loads.run(str(folder / "l.parquet"), "--table", table, "--yes")
+    assert loads.rows(f"SELECT * FROM lake.{table}") == [([1, 2],)]
