@@ -1,4 +1,4 @@
-"""Ctrl-C while a command waits for Postgres: it exits with 130, and says no more than that."""
+"""Ctrl-C while a command waits for Postgres, or Python for threads at its end: 130 for a shell, and no traceback."""
 
 import os
 import signal
@@ -72,3 +72,31 @@ def test_ctrl_c_while_postgres_works_ends_a_command_with_130(
 
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
+
+
+ENDING = """\
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+from duckicelake.cli.main import app
+if {is_pool}:
+    ThreadPoolExecutor(1).submit(time.sleep, 60)
+else:
+    threading.Thread(target=time.sleep, args=(60,)).start()
+app(["version"])
+"""
+
+
+@pytest.mark.parametrize("is_pool", [True, False])
+def test_ctrl_c_while_python_ends_shows_no_traceback(is_pool: bool) -> None:
+    program = [sys.executable, "-c", ENDING.format(is_pool=is_pool)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("duckicelake ")
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGINT
+    assert errors == ""

@@ -6,6 +6,7 @@ what `--help` needs, and the rest inside the functions, because `--help` imports
 
 import errno
 import inspect
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -114,11 +115,18 @@ class RootApp(typer.Typer):
     """
 
     def __call__(self, arguments: Sequence[str] | None = None, **options: Any) -> Any:
-        """Run a command; help, completion and unknown names see all of them."""
+        """Run a command; help, completion and unknown names see all of them.
+
+        Ctrl-C behind it ends the process: Python would print a traceback of its wait for threads.
+        """
         given = sys.argv[1:] if arguments is None else arguments
         name = next((word for word in given if not word.startswith("-")), None)
-        with check_output():
-            return typer.main.get_command(self if name is None else self.select(name))(arguments, **options)
+        try:
+            with check_output():
+                return typer.main.get_command(self if name is None else self.select(name))(arguments, **options)
+        finally:
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def select(self, name: str) -> typer.Typer:
         """Return an app with one command or group, or with all if there is none of this name."""
