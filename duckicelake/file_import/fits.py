@@ -127,16 +127,18 @@ def _fit_object(value: str, type_: StructType, form: Any, depth: int) -> Fit:
             f"CASE WHEN {is_object} THEN {_pack(fits)} END",
             _find_bad(value, f"NOT {is_object} OR {_combine_bad(fits)}"),
         )
-    # the lambda binds the value, which stands in many places
-    bound = f"e{depth}"
-    fits = {
-        field.name: fit_json(_find_member(bound, type_, field.name), field.field_type, None, depth + 1)
-        for field in type_.fields
-    }
-    is_bad = f"{_find_odd_keys(bound, type_)} OR {_combine_bad(fits)}"
+    # lambdas bind the value, which stands in many places, and its members by the struct's names
+    bound, named = f"e{depth}", f"n{depth}"
+    members = ((field, get_member(named, [field.name])) for field in type_.fields)
+    fits = {field.name: fit_json(member, field.field_type, None, depth + 1) for field, member in members}
+    renamed = _name_keys(bound, type_)
+    packed, is_bad = (
+        f"list_transform([{renamed}], lambda {named}: {inner})[1]" for inner in (_pack(fits), _combine_bad(fits))
+    )
+    is_bad = f"list_transform([{value}], lambda {bound}: {_find_odd_keys(bound, type_)} OR {is_bad})[1]"
     return Fit(
-        f"CASE WHEN {is_object} THEN list_transform([{value}], lambda {bound}: {_pack(fits)})[1] END",
-        _find_bad(value, f"NOT {is_object} OR list_transform([{value}], lambda {bound}: {is_bad})[1]"),
+        f"CASE WHEN {is_object} THEN list_transform([{value}], lambda {bound}: {packed})[1] END",
+        _find_bad(value, f"NOT {is_object} OR {is_bad}"),
     )
 
 
@@ -176,11 +178,17 @@ def repeats_key(value: str, keys: Sequence[str]) -> str:
     return f"len(list_intersect(json_keys({value}), {_list_texts(keys)})) > 1"
 
 
-def _find_member(value: str, type_: StructType, name: str) -> str:
-    """Build SQL of the member of an object whose keys aren't known: by its own key, else regardless of case."""
-    exact = f"json_extract({value}, {quote_text(build_pointer(name))})"
-    key = f"list_filter(json_keys({value}), lambda k: lower(k) = {quote_text(name.lower())})[1]"
-    return f"CASE WHEN {_has_known_keys(value, type_)} THEN {exact} ELSE json_extract({value}, {_point_at(key)}) END"
+def _name_keys(value: str, type_: StructType) -> str:
+    """Build SQL of an object whose keys aren't known, with the names of fields in place of keys of other case.
+
+    Once for an object: a look for each of its fields takes twice the time.
+    """
+    names = _list_texts([field.name for field in type_.fields])
+    name = f"coalesce(list_filter({names}, lambda n: lower(n) = lower(k))[1], k)"
+    member = f"CAST(to_json({name}) AS VARCHAR) || ':' || CAST(json_extract({value}, {_point_at('k')}) AS VARCHAR)"
+    members = f"list_transform(json_keys({value}), lambda k: {member})"
+    renamed = f"CAST('{{' || array_to_string({members}, ',') || '}}' AS JSON)"
+    return f"CASE WHEN {_has_known_keys(value, type_)} THEN {value} ELSE {renamed} END"
 
 
 def _find_odd_keys(value: str, type_: StructType) -> str:
