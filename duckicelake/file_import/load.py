@@ -39,6 +39,7 @@ from duckicelake.file_import.merge import MergeColumns, StagedRows, find_merge_c
 from duckicelake.file_import.source_files import InputFile, check_unchanged, fetch_files, find_files
 from duckicelake.file_import.source_rows import FileGroup, read_groups
 from duckicelake.file_import.table_columns import LoadColumns, choose_columns, format_path, join_columns, parse_layout
+from duckicelake.file_import.text_files import read_as_utf8
 from duckicelake.pipeline.destination import Target, WriteMode
 from duckicelake.pipeline.epoch import SOURCE_KEY, Epoch, build_quarantine_epoch, count_rows, is_finished
 from duckicelake.pipeline.job import PipelineJob, run_job
@@ -166,7 +167,9 @@ class _Load:
         table = self._load_table(target)
         self._found = found
         files = fetch_files(found, self._temporary, request.roots)
-        groups = read_groups(self._duck, files, kind, request.options)  # type: ignore[arg-type]
+        options = {name.lower(): value for name, value in request.options.items()}
+        files = read_as_utf8(files, kind, options, self._temporary)  # type: ignore[arg-type]
+        groups = read_groups(self._duck, files, kind, options)  # type: ignore[arg-type]
         here = {} if table is None else {one.name.lower(): one for one in table.schema().fields}
         given = None if request.schema is None else parse_schema(request.schema)
         known = {one.name.lower(): one.field_type for one in (given.fields if given is not None else here.values())}

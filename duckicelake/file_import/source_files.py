@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from glob import glob, has_magic
 from pathlib import Path
+from threading import Event
 from typing import Any, Final, Literal, cast, get_args
 
 from duckicelake.errors import BadInputError, BadSourceError, JobConflictError, PipelineError
@@ -74,15 +75,23 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadableFile:
-    """A file that DuckDB can read. path: the file itself, or its copy."""
+    """A file that DuckDB can read.
+
+    Attributes:
+        path: the file itself, or its copy.
+        compression: what DuckDB calls it.
+        encoding: of a text, as DuckDB calls it.
+
+    """
 
     found: InputFile
     path: Path
+    compression: str
+    encoding: str = "utf-8"
 
-    @property
-    def compression(self) -> str:
-        """What DuckDB calls its compression."""
-        return _COMPRESSIONS.get(Path(self.found.name).suffix.lower(), "uncompressed")
+
+def _find_compression(file: InputFile) -> str:
+    return _COMPRESSIONS.get(Path(file.name).suffix.lower(), "uncompressed")
 
 
 def find_files(locations: Sequence[str], format_: str | None) -> tuple[list[InputFile], FileFormat]:
@@ -249,26 +258,32 @@ def fetch_files(files: Sequence[InputFile], folder: Path, roots: Roots) -> list[
 
     Raises BadSourceError for one that lies outside of the roots or can't be read, PipelineError.
     """
+    is_ended = Event()
 
     def fetch(numbered: tuple[int, InputFile]) -> ReadableFile:
         number, one = numbered
         if not one.is_remote:
-            return ReadableFile(one, roots.find_path(one))
+            return ReadableFile(one, roots.find_path(one), _find_compression(one))
         roots.check(one)
         path = folder / f"{number}{''.join(Path(one.name).suffixes[-2:])}"
         store, root, _ = open_bucket(one.name)
         try:
             with path.open("wb") as copy:
-                for chunk in import_extra("obstore").get(store, one.name.removeprefix(f"{root}/")).stream():
+                for chunk in import_extra("obstore").get(store, one.name.removeprefix(f"{root}/")).stream(_CHUNK_BYTES):
+                    if is_ended.is_set():
+                        break
                     copy.write(chunk)
         except (FileNotFoundError, PermissionError) as error:
             raise BadSourceError(f"{one.name} can't be read: {' '.join(str(error).split())[:300]}") from error
         except Exception as error:
             raise PipelineError(f"{one.name} can't be read now: {' '.join(str(error).split())[:300]}") from error
-        return ReadableFile(one, path)
+        return ReadableFile(one, path, _find_compression(one))
 
     with ThreadPoolExecutor(_COPY_THREADS) as pool:
-        return list(pool.map(fetch, enumerate(files)))
+        try:
+            return list(pool.map(fetch, enumerate(files)))
+        finally:  # after Ctrl-C or an error the pool waits for what its threads do
+            is_ended.set()
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:

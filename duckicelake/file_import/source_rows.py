@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,8 @@ from duckicelake.errors import BadInputError, BadSourceError, MissingRequirement
 from duckicelake.extras import import_extra
 from duckicelake.file_import.column_types import from_duckdb_type, quote_name, quote_text, to_duckdb_type
 from duckicelake.file_import.fits import Fit, find_keys, fit_good_text, fit_json, fit_member, fit_native, fit_text
-from duckicelake.file_import.source_files import FileFormat, ReadableFile, check_whole
+from duckicelake.file_import.source_files import FileFormat, ReadableFile
+from duckicelake.file_import.text_files import ENCODING_OPTIONS, read_head
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -30,7 +30,6 @@ _FILES: Final = "\x02files\x02"
 _COMPRESSION: Final = "\x02compression\x02"
 _REJECTS: Final = "store_rejects=true, rejects_limit=0"
 """`ignore_errors` instead would drop good lines behind a bad one (DuckDB 1.5)."""
-_HEAD_BYTES: Final = 1 << 20
 _MAX_RECORD_BYTES: Final = 16 << 20
 _LINES: Final = f"max_line_size={_MAX_RECORD_BYTES}, buffer_size={_MAX_RECORD_BYTES}"
 """For lines of CSV. By default a buffer has 16 of the longest lines, 256 MiB, for each thread. A buffer that isn't a
@@ -165,8 +164,6 @@ def read_groups(
     """Group the files by how they are read. Raises BadSourceError, which names the file."""
     given = {name.lower(): value for name, value in options.items()}
     if kind in {"csv", "json"}:
-        for one in files:
-            check_whole(one)
         filled = [one for one in files if one.found.size]
         return list(_group_csv(filled, given) if kind == "csv" else _group_json(filled, given))
     for one in files:
@@ -198,51 +195,32 @@ def _group_csv(files: Sequence[ReadableFile], options: Mapping[str, str]) -> Ite
 
 
 def _read_dialect(file: ReadableFile, options: Mapping[str, str], quote: str, *, has_header: bool) -> Dialect:
-    head = _read_head(file)
-    encoding = options.get("encoding") or options.get("charset") or _detect_encoding(head, file)
-    text = head.decode("utf-16" if encoding == "utf-16" else encoding, "replace").lstrip("\ufeff")
+    head = read_head(file)
+    if not any(name in options for name in ENCODING_OPTIONS):
+        _check_text(head, file)
+    text = head.decode(file.encoding, "replace").lstrip("\ufeff")
     first = text.split("\n", 1)[0]
     delimiter = options.get("sep") or options.get("delimiter") or _find_delimiter(first, file.found.name)
     delimiter = {"\\t": "\t"}.get(delimiter, delimiter)
     if not text.strip():
-        return Dialect(delimiter, encoding, ())
+        return Dialect(delimiter, file.encoding, ())
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter[0], quotechar=quote or None)
     try:
         names = next(reader)
     except csv.Error as error:
         raise BadSourceError(f"{file.found.name}, line 1 is no header: {error}") from error
     if not has_header:
-        return Dialect(delimiter, encoding, tuple(f"_c{number}" for number in range(len(names))))
+        return Dialect(delimiter, file.encoding, tuple(f"_c{number}" for number in range(len(names))))
     named = tuple(name.strip() or f"_c{number}" for number, name in enumerate(names))
     check_names(named, f"{file.found.name}, line 1")
-    return Dialect(delimiter, encoding, named)
+    return Dialect(delimiter, file.encoding, named)
 
 
-def _read_head(file: ReadableFile) -> bytes:
-    try:
-        if file.compression == "gzip":
-            with gzip.open(file.path) as stream:
-                return stream.read(_HEAD_BYTES)
-        with file.path.open("rb") as raw:
-            if file.compression == "zstd":
-                return bytes(import_extra("zstandard").ZstdDecompressor().stream_reader(raw).read(_HEAD_BYTES))
-            return raw.read(_HEAD_BYTES)
-    except (OSError, EOFError) as error:
-        raise BadSourceError(f"{file.found.name} can't be read: {error}") from error
-    except Exception as error:
-        if type(error).__name__ != "ZstdError":
-            raise
-        raise BadSourceError(f"{file.found.name} is damaged or cut off: {error}; copy it again") from error
-
-
-def _detect_encoding(head: bytes, file: ReadableFile) -> str:
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "utf-16"
+def _check_text(head: bytes, file: ReadableFile) -> None:
     if b"\0" in head:
         raise BadSourceError(
             f"{file.found.name} has NUL bytes, so it is no UTF-8 text: give --option encoding=utf-16, or its --format"
         )
-    return "utf-8"
 
 
 def _find_delimiter(line: str, name: str) -> str:
@@ -293,7 +271,7 @@ def _group_json(files: Sequence[ReadableFile], options: Mapping[str, str]) -> It
 
 
 def _is_json_array(file: ReadableFile) -> bool:
-    head = _read_head(file).lstrip(b"\xef\xbb\xbf \t\r\n")
+    head = read_head(file).lstrip(b"\xef\xbb\xbf \t\r\n")
     return head.startswith(b"[") and head[1:].lstrip().startswith(b"{")
 
 

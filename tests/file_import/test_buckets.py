@@ -1,11 +1,18 @@
 """Loads and watches of files in a bucket: a real MinIO, and the credentials of the client's environment."""
 
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
 
 import boto3
 import pytest
 
+from tests.cli.test_commands import environment
 from tests.file_import.conftest import Loads
 from tests.support.backends import Bucket
 
@@ -65,3 +72,57 @@ def test_watch_of_a_prefix(loads: Loads, table: str, bucket: Bucket, put: Put) -
     assert loads.rows(f"SELECT id FROM lake.{table} ORDER BY 1") == [(0,), (1,), (2,), (3,), (4,), (7,), (8,)]
     assert loads.watch(f"{root}/in", table, *options)[-1]["files"] == 0
     assert loads.run(f"{root}/loaded/*.csv", "--table", table)["files"] == 5
+
+
+class SlowStore(BaseHTTPRequestHandler):
+    """A bucket with one file of 1 GiB, of which 2 MB come in a second."""
+
+    has_begun = Event()
+    size = 1 << 30
+
+    def do_GET(self) -> None:
+        listed = (
+            '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>'
+            "<IsTruncated>false</IsTruncated><KeyCount>1</KeyCount><Contents><Key>in/a.csv</Key>"
+            f"<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>x</ETag><Size>{self.size}</Size>"
+            "<StorageClass>STANDARD</StorageClass></Contents></ListBucketResult>"
+        ).encode()
+        is_list = "list-type" in self.path
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(listed) if is_list else self.size))
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.send_header("ETag", "x")
+        self.end_headers()
+        if is_list:
+            self.wfile.write(listed)
+            return
+        try:
+            while True:
+                self.wfile.write(b"1,2,3,4" * 10_000)
+                self.has_begun.set()
+                time.sleep(0.035)
+        except OSError:
+            return
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_ctrl_c_ends_a_load_that_copies_a_large_file(loads: Loads, table: str) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
+    command = ["load", "s3://b/in/", "--table", table, "--yes", "--uri", loads.lake.uri]
+    program = [sys.executable, "-m", "duckicelake.cli.main", *command]
+    with ThreadingHTTPServer(("127.0.0.1", 0), SlowStore) as store:
+        Thread(target=store.serve_forever, daemon=True).start()
+        given = environment(AWS_ENDPOINT_URL=f"http://127.0.0.1:{store.server_port}", AWS_ALLOW_HTTP="true", **keys)
+        with subprocess.Popen(program, env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert SlowStore.has_begun.wait(60)
+                process.send_signal(signal.SIGINT)
+                _, errors = process.communicate(timeout=20)
+            finally:
+                process.kill()
+        store.shutdown()
+    assert process.returncode == 130, errors
+    assert "interrupted: with --run-id" in errors
+    assert "Traceback" not in errors
