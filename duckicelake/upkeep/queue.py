@@ -49,7 +49,10 @@ class DueTask:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedTask:
-    """A task that a worker has taken. claim: by which it holds it. now_ms: Postgres's time. is_late: due for a day."""
+    """A task that a worker has taken.
+
+    claim: by which it holds it. now_ms: Postgres's time. is_late: due for a day. is_asked: by a request.
+    """
 
     claim: UUID
     table_id: int
@@ -62,6 +65,7 @@ class ClaimedTask:
     attempts: int
     now_ms: int
     is_late: bool
+    is_asked: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +227,10 @@ def claim_task(
     row = cursor.execute(_SQL.claim, parameters).fetchone()
     if row is None:
         return None
-    _, table_id, kind, why, estimate, policies, target_size, where, attempts, now_ms, is_late = row
-    loaded = TaskEstimate.from_json(estimate)
-    return ClaimedTask(claim, table_id, kind, why, loaded, policies, target_size, where, attempts, now_ms, is_late)
+    _, table_id, kind, why, estimate, policies, target_size, where, *rest = row
+    return ClaimedTask(
+        claim, table_id, kind, why, TaskEstimate.from_json(estimate), policies, target_size, where, *rest
+    )
 
 
 def renew_claim(cursor: Transaction, claim: UUID, seconds: int, counts: Mapping[str, int]) -> int | None:

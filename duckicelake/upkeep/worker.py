@@ -35,7 +35,8 @@ from duckicelake.errors import (
     UnavailableError,
 )
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
-from duckicelake.maintenance.policy import MaintenancePolicy, parse_policy
+from duckicelake.lake.ducklake import maintenance
+from duckicelake.maintenance.policy import OPT_IN_KINDS, MaintenancePolicy, parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.postgres.queries import Transaction, replace_unstorable
 from duckicelake.upkeep import queue
@@ -268,10 +269,12 @@ class Worker:
             message = f"each of {MAX_ATTEMPTS} workers was killed at it. It is tried again in a day, or if asked for"
             return TaskEnd("failed", message, until_ms=claimed.now_ms + _KILLED_MS)
         try:
-            policy = parse_policy(claimed.policies)
+            policy = parse_policy(_read_policies(services, claimed))
         except BadInputError as error:  # of a server of a newer version, which knows more
             message = f"{error}. {name_worker()} is of another version than the server that planned it"
             return TaskEnd("blocked", message, until_ms=claimed.now_ms + _UNKNOWN_MS)
+        if not _is_wanted(claimed, policy):
+            return TaskEnd("done", "no policy asks for it any more", is_attempt=False)
         quiet = find_quiet_end(policy, claimed.now_ms)
         if quiet is not None:
             return TaskEnd("waiting", "quiet hours", until_ms=quiet, is_attempt=False)
@@ -294,6 +297,23 @@ class Worker:
         running.close(end)
         self._running = None
         return end
+
+
+def _read_policies(services: Services, claimed: ClaimedTask) -> Mapping[str, str]:
+    """Return the policies by which a task is done: those of its plan, or of now where it deletes for ever."""
+    if claimed.kind not in OPT_IN_KINDS:
+        return claimed.policies
+    with services.database.statement(only_reads=True) as cursor:
+        found = maintenance.read_statistics(cursor, [claimed.table_id], services.maintenance)
+    return found[0][0].policies if found else claimed.policies
+
+
+def _is_wanted(claimed: ClaimedTask, policy: MaintenancePolicy) -> bool:
+    """Return whether the policies of now still ask for a task that deletes for ever."""
+    if claimed.kind not in OPT_IN_KINDS:
+        return True
+    is_enabled = policy.expires if claimed.kind == "expire" else policy.orphans
+    return policy.enabled and is_enabled and (claimed.is_asked or claimed.kind in policy.automatic)
 
 
 def explain_outcome(outcome: TaskOutcome, claimed: ClaimedTask) -> TaskEnd:

@@ -208,6 +208,8 @@ def test_task_killed_at_any_step_happens_once_in_the_end(
     client.create()
     client.append((-1, "first"))
     kind.begin(services)
+    with services.database.transaction() as cursor:
+        queue.write_policies(cursor, kind.policies)
     with mortal(services) as server:
         for step in range(MOST_STEPS):
             kind.prepare(client, ducklake, step)

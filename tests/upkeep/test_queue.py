@@ -157,8 +157,8 @@ def test_two_workers_never_do_one_table_at_once(lake: Client, monkeypatch: pytes
             under_way.remove(task.kind)
         return TaskOutcome("done")
 
-    use_action(monkeypatch, act, "flush", "expire")
-    queue_kinds(lake.services, "flush", "expire")
+    use_action(monkeypatch, act, "flush", "statistics")
+    queue_kinds(lake.services, "flush", "statistics")
     with ThreadPoolExecutor(4) as pool:
         found = [*pool.map(lambda _: Worker(LIMITS).work(lake.services), range(4))]
     make_ready(lake.services)
@@ -166,7 +166,7 @@ def test_two_workers_never_do_one_table_at_once(lake: Client, monkeypatch: pytes
         pass
     assert max(most) == 1
     assert any(found)
-    assert states(lake.services) == {"flush": "done", "expire": "done"}
+    assert states(lake.services) == {"flush": "done", "statistics": "done"}
 
 
 def use_action(monkeypatch: pytest.MonkeyPatch, act: object, *kinds: str) -> None:
@@ -376,6 +376,7 @@ def test_clock_of_a_worker_decides_nothing(lake: Client, days: int) -> None:
     young.write_bytes(b"rows")
     task_of = partial(UpkeepTask, namespace=NS, table="t", why="a test", target_size=1)
     policies = {"history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000), "maintenance.orphans.older-than": "1d"}
+    set_policies(services, policies)
     due = [
         DueTask(find_table_id(services), task_of(kind, policy=parse_policy(policies)), "", policies)
         for kind in ("expire", "remove-orphans")
@@ -384,9 +385,9 @@ def test_clock_of_a_worker_decides_nothing(lake: Client, days: int) -> None:
         queue.enqueue(cursor, due, requested_by="a test")
     assert Worker(LIMITS).work(wrong)
     assert Worker(LIMITS).work(wrong)
-    assert [(task.kind, task.state) for task in tasks(services)] == [
-        ("expire", "done"),
-        ("remove-orphans", "done"),
+    assert [(task.kind, task.state, task.message) for task in tasks(services)] == [
+        ("expire", "done", None),
+        ("remove-orphans", "done", None),
     ], tasks(services)
     assert (len(lake.metadata()["snapshots"]), young.exists()) == (snapshots, True)
 

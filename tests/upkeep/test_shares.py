@@ -56,20 +56,20 @@ def test_a_task_takes_less_beside_writers(
         for _ in range(5):
             insert(ducklake, 1)
 
-    use_action(monkeypatch, act, "expire")
+    use_action(monkeypatch, act, "statistics")
     monkeypatch.setattr("duckicelake.upkeep.worker.LEASE_SECONDS", 3)
     set_policies(client.services, {AUTOMATIC: "none"})
     client.create()
-    work("expire")
+    work("statistics")
     for _ in range(5):
         insert(ducklake, 4)
         age_inserts()
         work("flush")
-    work("expire")
+    work("statistics")
     write()
-    work("expire")
-    work("expire", days=2)
+    work("statistics")
+    work("statistics", days=2)
     age_inserts()
     meanwhile += [write, age_inserts]  # heartbeats say so
-    work("expire")
+    work("statistics")
     assert found == [1, 1, 0.25, 1, 1, 0.25, 1], "what has been due for a day is slowed no more"

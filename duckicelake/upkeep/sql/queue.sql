@@ -128,7 +128,8 @@ WHERE task_id = (
     ORDER BY t.requested_by IS NULL, CASE WHEN t.created < clock_timestamp() - interval '1 day' THEN t.created END, t.rank DESC, t.available, t.task_id
     LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING task_id, table_id, kind, why, estimate, policies, target_size, condition, attempts,
-          trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint, created < clock_timestamp() - interval '1 day';
+          trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint, created < clock_timestamp() - interval '1 day',
+          requested_by IS NOT NULL;
 
 -- has_writers: whether others write to the lake: a snapshot each second, without upkeep's
 SELECT count(*) >= 5
