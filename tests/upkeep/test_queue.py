@@ -264,6 +264,8 @@ def test_task_whose_worker_was_killed_is_taken_by_another_and_by_no_third(lake: 
     assert not Worker(LIMITS).work(lake.services)
     with lake.services.database.transaction() as cursor:
         cursor.execute("UPDATE duckicelake_upkeep_task SET lease_until = clock_timestamp() - interval '1 second'")
+        assert queue.list_tasks(cursor, TaskFilter(state="running"), None) == []
+        assert [task.state for task in queue.list_tasks(cursor, TaskFilter(state="queued"), None)] == ["queued"]
     assert Worker(LIMITS).work(lake.services)
     assert only(lake.services).state == "done"
     with lake.services.database.transaction() as cursor:
@@ -390,6 +392,17 @@ def test_clock_of_a_worker_decides_nothing(lake: Client, days: int) -> None:
         ("remove-orphans", "done", None),
     ], tasks(services)
     assert (len(lake.metadata()["snapshots"]), young.exists()) == (snapshots, True)
+
+
+def test_plan_is_due_though_the_clock_was_set_back(lake: Client) -> None:
+    assert plan(lake.services) == 1
+    with lake.services.database.transaction() as cursor:
+        cursor.execute(
+            "UPDATE duckicelake_upkeep SET (planned, next_plan) = (now() + interval '1 day', now() + interval '1 day')"
+        )
+        assert queue.watch_lake(cursor).is_plan_due
+    assert plan_lake(lake.services, 60) is not None
+    assert plan_lake(lake.services, 60) is None
 
 
 def test_one_of_many_processes_plans(lake: Client) -> None:

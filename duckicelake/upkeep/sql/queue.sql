@@ -1,6 +1,7 @@
 -- watch: the lake's policies; whether a plan is due, and whether there may be a task to take
 SELECT u.policies,
-       u.next_plan <= clock_timestamp()
+       coalesce(u.planned > clock_timestamp(), false)  -- the clock was set back
+           OR u.next_plan <= clock_timestamp()
            AND (u.snapshot IS DISTINCT FROM (SELECT max(snapshot_id) FROM ducklake_snapshot)
                 OR u.planned < clock_timestamp() - interval '10 minutes'),
        EXISTS (SELECT FROM duckicelake_upkeep_task t
@@ -11,7 +12,7 @@ FROM duckicelake_upkeep u;
 -- take_plan: leave the next plan to this process, if it is due; milliseconds since the epoch, and the newest snapshot
 UPDATE duckicelake_upkeep
 SET next_plan = clock_timestamp() + %(seconds)s * interval '1 second'
-WHERE next_plan <= clock_timestamp() OR %(is_forced)s
+WHERE next_plan <= clock_timestamp() OR planned > clock_timestamp() OR %(is_forced)s
 RETURNING trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT max(snapshot_id) FROM ducklake_snapshot);
 
 -- note_plan: how the plan went
@@ -181,7 +182,8 @@ FROM duckicelake_upkeep_task t
 JOIN ducklake_table l ON l.table_id = t.table_id AND l.end_snapshot IS NULL
 JOIN duckicelake_schemas() s ON s.schema_id = l.schema_id AND s.end_snapshot IS NULL
 WHERE t.task_id > %(after)s
-  AND (%(state)s::text IS NULL OR t.state = %(state)s)
+  AND (%(state)s::text IS NULL
+       OR %(state)s = CASE WHEN t.state = 'running' AND t.lease_until < clock_timestamp() THEN 'queued' ELSE t.state END)
   AND (%(schema_name)s::text IS NULL OR s.schema_name = %(schema_name)s
        OR (%(table_name)s::text IS NULL AND duckicelake_is_within(s.schema_name, %(schema_name)s)))
   AND (%(table_name)s::text IS NULL OR l.table_name = %(table_name)s)
