@@ -232,14 +232,9 @@ class _MessageBuilder:
         self._salt = token_bytes(_SALT_BYTES)
         self._names = {field.name: at for at, field in enumerate(latest.schema.fields)}
         self._shown = [self._find_column(name, "columns") for name in order.columns] or [*self._names.values()]
-        defaults = {
-            column.column_id: column.initial_default
-            for column in find_children(latest.columns, None)
-            if column.initial_default is not None
-        }
         self._target = TargetColumns(
             fields=latest.schema.fields,
-            defaults=write_defaults(latest.schema.fields, defaults, self._leave_out_hashes(latest), self._salt),
+            defaults=self._write_defaults(latest),
             condition=self._write_condition(order),
             **self._choose_pairing(order.key, metadata),
         )
@@ -264,8 +259,12 @@ class _MessageBuilder:
         }
 
     def _build_step(self, step: StepSnapshots) -> dict[str, Any]:
-        table = self._build_side(step.snapshots, self._history.find_table(step.snapshots[-1]))
-        side = replace(table, is_rearranged=step.is_rearranged)
+        table = self._history.find_table(step.snapshots[-1])
+        side, before = self._build_side(step.snapshots, table), None
+        if step.is_rearranged:
+            at = step.snapshots[0] - 1
+            before = self._build_side((at,), self._history.find_table(at))
+        side = replace(side, before=before, defaults=self._write_defaults(table))
         query, shape = (
             write_step(ChangeStep(one, step.has_additions, step.has_removals), self._target)
             for one in (side, replace(side, first=0, last=0))
@@ -281,6 +280,15 @@ class _MessageBuilder:
         return TableSide(
             snapshots[0], snapshots[-1], table.schema_name, table.name, table.schema, restriction, self._salt
         )
+
+    def _write_defaults(self, table: TableAtSnapshot) -> dict[int, str]:
+        """Write the values of rows that are older than their columns, by field id."""
+        defaults = {
+            column.column_id: column.initial_default
+            for column in find_children(table.columns, None)
+            if column.initial_default is not None
+        }
+        return write_defaults(table.schema.fields, defaults, self._leave_out_hashes(table), self._salt)
 
     def _leave_out_hashes(self, table: TableAtSnapshot) -> Restriction | None:
         return None if self._restriction is None else leave_out_hashes(self._restriction, table.schema)

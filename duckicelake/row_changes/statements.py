@@ -44,7 +44,8 @@ class TableSide:
         schema: its columns then.
         restriction: what the reader may see of them, but for salted hashes.
         salt: random bytes of the answer.
-        is_rearranged: files left the table, or came back to it.
+        defaults: by field id, the SQL of the value of rows that are older than the column.
+        before: the table at the snapshot before, if files left the table or came back to it.
 
     """
 
@@ -55,7 +56,8 @@ class TableSide:
     schema: Schema
     restriction: Restriction | None = None
     salt: bytes = field(default=b"", repr=False)
-    is_rearranged: bool = False
+    defaults: Mapping[int, str] = field(default_factory=dict)
+    before: "TableSide | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def write_target(side: TableSide) -> str:
 
 def write_step(step: ChangeStep, target: TargetColumns) -> StepQuery:
     """Write the query of a step, and the order in which its rows are the same whenever they are read."""
-    if step.table.is_rearranged or (step.has_additions and step.has_removals):
+    if step.table.before is not None or (step.has_additions and step.has_removals):
         return StepQuery(_pair_rows(step, target), _PAIRED_ORDER)
     kind, function = ("INSERT", "insertions") if step.has_additions else ("DELETE", "deletions")
     is_run = step.table.first < step.table.last
@@ -138,20 +140,24 @@ def write_step(step: ChangeStep, target: TargetColumns) -> StepQuery:
 
 def _write_rows(side: TableSide, function: str, target: TargetColumns) -> str:
     """Write the rows that came or went: row id, the snapshot that they name as their last change, and the columns."""
-    source = _write_listing(side, function)
-    if side.is_rearranged:
-        source = _write_state(side, function)
-    if side.restriction is not None:
+    source, state = _write_listing(side, function), side
+    if side.before is not None:
+        state = side.before if function == "deletions" else side
+        source = _write_state(state, side)
+    if state.restriction is not None:
         own = [
             NestedField(id=-number, name=name, required=False, type=_LONG)
             for number, name in enumerate((ROW_ID, SNAPSHOT), start=1)
         ]
-        schema = side.schema.replace_fields(fields=(*own, *side.schema.fields))
-        source = f"({write_visible_rows(source, schema, side.restriction, side.salt)})"
+        schema = state.schema.replace_fields(fields=(*own, *state.schema.fields))
+        source = f"({write_visible_rows(source, schema, state.restriction, state.salt)})"
     columns = [
-        f"{_write_value(field, side.schema, target.defaults)} AS c{at}" for at, field in enumerate(target.fields)
+        f"{_write_value(field, state.schema, target.defaults)} AS c{at}" for at, field in enumerate(target.fields)
     ]
-    columns += [f"{quote_identifier(field.name)} AS {old}" for old, field in _list_old_columns(side, target).items()]
+    columns += [
+        f"{_write_value(field, state.schema, side.defaults)} AS {old}"
+        for old, field in _list_old_columns(side, target).items()
+    ]
     found = f"SELECT {ROW_ID} AS r, {SNAPSHOT} AS changed_at, {', '.join(columns)} FROM {source}"
     return found if target.condition == "true" else f"FROM ({found}) WHERE {target.condition}"
 
@@ -179,15 +185,20 @@ def _write_listing(side: TableSide, function: str) -> str:
     return f"ducklake_table_{function}({names}, {side.first}, {side.last})"
 
 
-def _write_state(side: TableSide, function: str) -> str:
-    """Write the rows that the table has before or after a snapshot, of those that DuckLake lists with it."""
-    levels = ".".join(map(quote_identifier, (LAKE, side.schema_name, side.name)))
-    at = side.first - 1 if function == "deletions" else side.first
-    names = ", ".join(quote_identifier(field.name) for field in side.schema.fields)
+def _write_state(state: TableSide, changed: TableSide) -> str:
+    """Write the rows that the table has before or after a snapshot, of those that DuckLake lists with it.
+
+    state: the table before or after the snapshot. changed: with the snapshot.
+    """
+    levels = ".".join(map(quote_identifier, (LAKE, state.schema_name, state.name)))
+    names = ", ".join(quote_identifier(field.name) for field in state.schema.fields)
     listed = " UNION ALL ".join(
-        f"SELECT {ROW_ID} FROM {_write_listing(side, one)}" for one in ("deletions", "insertions")
+        f"SELECT {ROW_ID} FROM {_write_listing(changed, one)}" for one in ("deletions", "insertions")
     )
-    return f"(SELECT {ROW_ID}, {SNAPSHOT}, {names} FROM {levels} AT (VERSION => {at}) WHERE {ROW_ID} IN ({listed}))"
+    return (
+        f"(SELECT {ROW_ID}, {SNAPSHOT}, {names} FROM {levels} AT (VERSION => {state.last}) "
+        f"WHERE {ROW_ID} IN ({listed}))"
+    )
 
 
 def _pair_rows(step: ChangeStep, target: TargetColumns) -> str:

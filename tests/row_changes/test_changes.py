@@ -70,6 +70,39 @@ def test_upsert_of_duckdb_is_an_update_where_one_transaction_and_a_key_say_so(
 
 
 @pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("query", [{}, {"key": "id"}], ids=str)
+@pytest.mark.parametrize(
+    "alteration",
+    ["ADD COLUMN x INTEGER DEFAULT 5", "RENAME COLUMN name TO other", "DROP COLUMN name", "ALTER id TYPE BIGINT"],
+)
+def test_transaction_that_alters_the_table_and_changes_rows(
+    changes: Changes, alteration: str, query: dict[str, str], format_version: int
+) -> None:
+    """Its rows of before have the columns of before."""
+    changes.duck.execute("CREATE TABLE t (id INTEGER, name VARCHAR, n INTEGER)")
+    if format_version == 3:
+        upgrade(changes)
+    changes.duck.execute("INSERT INTO t SELECT i, 'a' || i, i FROM range(20) r(i); INSERT INTO t VALUES (30, 'b', 30)")
+    changes.duck.execute(f"BEGIN; ALTER TABLE t {alteration}; INSERT INTO t BY NAME SELECT 40 AS id, 40 AS n")
+    changes.duck.execute("DELETE FROM t WHERE id IN (1, 30); UPDATE t SET n = 7 WHERE id = 2; COMMIT")
+    rows = changes.check_replay(**query)
+    last = [(row["_change_type"], row["id"], row["n"]) for row in rows[21:]]
+    updated = [("UPDATE_BEFORE", 2, 2), ("UPDATE_AFTER", 2, 7)]
+    assert sorted(last) == sorted([("DELETE", 1, 1), ("DELETE", 30, 30), ("INSERT", 40, 40), *updated])
+    if alteration.startswith("ADD"):
+        changes.duck.execute("ALTER TABLE t DROP COLUMN x")
+        assert [{**row, "x": was["x"]} for row, was in zip(changes.read(**query)[0], rows, strict=True)] == rows
+
+
+def test_transaction_that_renames_the_table_and_changes_rows(changes: Changes) -> None:
+    changes.duck.execute("CREATE TABLE old (id INTEGER); INSERT INTO old SELECT i FROM range(20) r(i)")
+    changes.duck.execute(
+        "BEGIN; ALTER TABLE old RENAME TO t; INSERT INTO t VALUES (40); DELETE FROM t WHERE id = 1; COMMIT"
+    )
+    assert [(row["_change_type"], row["id"]) for row in changes.check_replay()[20:]] == [("DELETE", 1), ("INSERT", 40)]
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
 def test_rows_that_one_transaction_writes_and_deletes_are_left_out(changes: Changes, format_version: int) -> None:
     """DuckLake lists them on both sides: a reader kept a row that was updated and then deleted."""
     changes.duck.execute(CREATE)
