@@ -22,6 +22,7 @@ from duckicelake.iceberg.expressions import parse_predicate
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.read_restrictions import Restriction
+from duckicelake.iceberg.types import IcebergType, walk_fields
 from duckicelake.lake.model import find_children
 from duckicelake.query.pool import ProcessTurn, QueryProcesses
 from duckicelake.query.processes import Message, OpenOrder, QueryProcess
@@ -33,6 +34,7 @@ from duckicelake.row_changes.masks import leave_out_hashes, write_defaults, writ
 from duckicelake.row_changes.pairs import Pairing
 from duckicelake.row_changes.position import RowChangePosition
 from duckicelake.row_changes.statements import (
+    VARIANT,
     ChangeStep,
     TableSide,
     TargetColumns,
@@ -232,6 +234,7 @@ class _MessageBuilder:
         self._salt = token_bytes(_SALT_BYTES)
         self._names = {field.name: at for at, field in enumerate(latest.schema.fields)}
         self._shown = [self._find_column(name, "columns") for name in order.columns] or [*self._names.values()]
+        self._check_shown()
         self._target = TargetColumns(
             fields=latest.schema.fields,
             defaults=self._write_defaults(latest),
@@ -308,6 +311,17 @@ class _MessageBuilder:
             raise InvalidRequestError(f"Invalid {what}: {self._history.full_name} has no column {name!r}")
         return self._names[name]
 
+    def _check_shown(self) -> None:
+        """Check that the answer's columns have types in Arrow. Raises InvalidRequestError."""
+        variants = [name for name, at in self._names.items() if _holds_variant(self._latest.schema.fields[at].type)]
+        shown = [name for name in variants if self._names[name] in self._shown]
+        if shown:
+            others = ",".join(name for name in self._names if name not in variants)
+            raise InvalidRequestError(
+                f"Row changes can't show {', '.join(shown)} of {self._history.full_name}, as Arrow has no type for a "
+                f"VARIANT: ask for other columns{f', columns={others}' if others else ''}"
+            )
+
     def _choose_pairing(self, key: Sequence[str], metadata: TableMetadata) -> dict[str, Any]:
         """Choose by what an update is recognised, as the pipeline does."""
         for name in key:
@@ -320,3 +334,7 @@ class _MessageBuilder:
         fields = [names[id_] for id_ in metadata.schema().identifier_field_ids if id_ in names]
         pairing: Pairing = "key" if fields else "values"
         return {"pairing": pairing, "key": tuple(fields)}
+
+
+def _holds_variant(kind: IcebergType) -> bool:
+    return any(type_ == VARIANT for type_ in (kind, *(part.type for part, _ in walk_fields(kind))))

@@ -294,3 +294,17 @@ def test_columns_may_have_the_names_by_which_changes_are_ordered(changes: Change
         part, end = changes.read(since=end["_position"], limit=7)
         parts += part
     assert parts == rows
+
+
+def test_a_variant_is_named_with_what_to_ask_for(changes: Changes) -> None:
+    """Arrow has no type for it, and DuckDB says so without a name."""
+    changes.duck.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    changes.duck.execute("CREATE TABLE t (id INTEGER, v VARIANT, n INTEGER)")
+    changes.duck.execute("INSERT INTO t VALUES (1, {'a': 1}::VARIANT, 1)")
+    changes.duck.execute("UPDATE t SET v = 'x'::VARIANT; UPDATE t SET v = 'x'::VARIANT; DELETE FROM t")
+    for query in ({}, {"columns": "id,v"}):
+        answer = changes.ask(**query)
+        assert (answer.status_code, "show v of main.t" in answer.text) == (400, True), answer.text
+        assert "columns=id,n" in answer.text
+    rows, _ = changes.read(columns="id,n")
+    assert [row["_change_type"] for row in rows] == ["INSERT", "UPDATE_BEFORE", "UPDATE_AFTER", "DELETE"]
