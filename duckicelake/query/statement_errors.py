@@ -1,14 +1,18 @@
 """Explain errors that DuckDB had with the tables of a query."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import Any, Final
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequestError, UnavailableError, UnsupportedError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
-from duckicelake.postgres.queries import load_queries
+from duckicelake.lake.ducklake import inlined_rows, native
+from duckicelake.lake.model import find_children
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("query", "tables")
 _FILE_NAME: Final = re.compile(r"[^\s'\"]*/[^'\"\n]*?\.(?:parquet|avro|puffin|json)")
@@ -48,12 +52,25 @@ def _build_refusal(services: Services, columns: list[tuple[_Place, str]]) -> Uns
 
 def _find_unreadable(services: Services, tables: Mapping[int, _Place]) -> list[tuple[_Place, str]]:
     """Find the columns of which DuckDB may have inlined what it can't read, with their tables' names."""
-    with services.database.statement(only_reads=True) as cursor:
+    with services.database.reading() as cursor:
         rows = cursor.execute(_SQL.fields, {"table_ids": [*tables]}).fetchall()
-    fields = {(row[0], row[1]): row[2:] for row in rows}
-    found = (key for key in fields if _is_unreadable(fields, key))
-    columns = dict.fromkeys(_find_column(fields, key) for key in found)
-    return [(tables[table_id], fields[table_id, column][1]) for table_id, column in columns]
+        fields = {(row[0], row[1]): row[2:] for row in rows}
+        found = (key for key in fields if _is_unreadable(fields, key))
+        columns = defaultdict[int, set[int]](set)
+        for table_id, column_id in (_find_column(fields, key) for key in found):
+            columns[table_id].add(column_id)
+        inlined = {table_id: _find_inlined(cursor, table_id, wanted) for table_id, wanted in columns.items()}
+    return [(tables[table_id], fields[table_id, id_][1]) for table_id, ids in inlined.items() for id_ in sorted(ids)]
+
+
+def _find_inlined(cursor: Transaction, table_id: int, column_ids: AbstractSet[int]) -> set[int]:
+    """Find those of a table's columns of which inlined rows have values."""
+    found = set[int]()
+    for name, at in inlined_rows.read_inlined_tables(cursor, table_id).items():
+        columns = () if at is None else find_children(native.read_columns(cursor, table_id, at), None)
+        wanted = [column for column in columns if column.column_id in column_ids - found]
+        found |= {column.column_id for column in inlined_rows.find_filled_columns(cursor, name, wanted)}
+    return found
 
 
 _Fields = Mapping[tuple[int, int], Any]

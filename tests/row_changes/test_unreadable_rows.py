@@ -51,3 +51,19 @@ def test_column_is_named_though_it_is_gone(changes: Changes) -> None:
     command = ["changes", "main.t", "--follow", "--uri", str(changes.http.base_url)]
     ended = CliRunner().invoke(app, command)
     assert (ended.exit_code, "d of main.t" in ended.output) == (1, True), ended.output
+
+
+def test_column_of_which_no_row_is_inlined_is_not_named(changes: Changes) -> None:
+    """One that is NULL in all inlined rows, one whose rows are in a file, and one that none of the rows has."""
+    changes.duck.execute("CREATE TABLE t (id INTEGER, blank STRUCT(v DATE), filed STRUCT(v TIME), c STRUCT(v DATE))")
+    changes.duck.execute("INSERT INTO t SELECT i, NULL, {'v': TIME '01:00:00'}, NULL FROM range(20) r(i)")
+    changes.duck.execute("INSERT INTO t VALUES (1, NULL, NULL, {'v': DATE '2020-01-01'})")
+    changes.duck.execute('ALTER TABLE t ADD COLUMN "LATE" STRUCT(v UUID)')
+    for answer in ask_all(changes):
+        assert answer.status_code == 406, answer.text
+        assert "for c of main.t: put" in answer.json()["error"]["message"]
+    changes.duck.execute("CREATE TABLE plain (id INTEGER, d STRUCT(v DATE)); INSERT INTO plain VALUES (1, NULL)")
+    answer = changes.http.post("/sql/v1/query", json={"sql": "FROM main.plain JOIN main.t USING (id)"})
+    assert "for c of main.t: put" in answer.json()["error"]["message"]
+    changes.duck.execute(f"INSERT INTO t VALUES (2, NULL, NULL, NULL, {{'v': '{_UUID}'::UUID}})")
+    assert "for c of main.t, LATE of main.t: put" in changes.ask().json()["error"]["message"]

@@ -125,6 +125,18 @@ def _copy_query(
     return CopySize(count, longest)
 
 
+def find_filled_columns(cursor: Cursor[Row], name: str, columns: Sequence[Column]) -> list[Column]:
+    """Find the top-level columns of which a table of inlined rows has a value. Raises DamagedTableError."""
+    if not columns:
+        return []
+    has_value = sql.SQL(f"EXISTS (SELECT FROM {{}} {INLINED_ALIAS} WHERE {{}} IS NOT NULL)")
+    with translate_damage(name):
+        values = _build_value_list(cursor, name, columns)
+        query = sql.SQL(", ").join(has_value.format(sql.Identifier(name), value) for value in values)
+        (found,) = cursor.execute(sql.SQL("SELECT {}").format(query)).fetchall()
+    return [column for column, is_filled in zip(columns, found, strict=True) if is_filled]
+
+
 def read_inlined_deletes(
     cursor: Cursor[Row], table_id: int, upto: int, after: int = -1, new_files: tuple[int, int] = (0, -1)
 ) -> tuple[InlinedDelete, ...]:
