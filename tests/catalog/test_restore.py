@@ -269,6 +269,24 @@ class TestNames:
         table = load_current_table(history.services, NS, "t")
         assert resolve_snapshot(history.services, table, str(at)).snapshot_id == first
 
+    def test_transaction_that_left_no_row_is_what_was_before(self, history: History) -> None:
+        """DuckLake says of it that it inlined some."""
+        history.append()
+        history.insert(2)
+        before, number = history.head(), max(history.ducklake_snapshots())
+        for _ in range(2):
+            history.duck.execute("BEGIN; INSERT INTO lake.ns.t VALUES (1000, 'x')")
+            history.duck.execute("DELETE FROM lake.ns.t WHERE id = 1000; COMMIT")
+        history.insert(1)
+        history.duck.execute("INSERT INTO lake.ns.t VALUES (1000, 'x')")
+        history.duck.execute("INSERT INTO lake.ns.t VALUES (1001, 'y')")
+        table = load_current_table(history.services, NS, "t")
+        for at in range(number, number + 3):
+            assert resolve_snapshot(history.services, table, str(at)).snapshot_id == before, at
+        assert resolve_snapshot(history.services, table, str(number + 3)).snapshot_id not in {before, history.head()}
+        with pytest.raises(ExpiredError):
+            resolve_snapshot(history.services, table, str(number + 4))
+
     @pytest.mark.usefixtures("client")
     def test_table_that_is_not_there(self, services: Services) -> None:
         with pytest.raises(NoSuchTableError):

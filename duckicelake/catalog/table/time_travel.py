@@ -1,7 +1,7 @@
 """Resolve a snapshot of a table: by id, DuckLake's number, time, branch or tag, or Delta's version."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -11,12 +11,17 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import ExpiredError, InvalidRequestError, NotFoundError
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake.ducklake import native
+from duckicelake.lake.ducklake.native_window import has_changed_rows
+from duckicelake.lake.model import LakeChange
+from duckicelake.postgres.queries import Transaction
 
 DELTA_VERSION: Final = "delta.version"
 """In the summary of a snapshot that a version of a Delta table made."""
 _DELTA: Final = re.compile(r"v([0-9]{1,18})")
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _DEFINITION: Final = frozenset({"created_table", "altered_table"})
+_UNKNOWN: Final = frozenset({"compacted_table"})
+"""What a snapshot is said to have changed if others before it have expired."""
 
 
 def resolve_snapshot(services: Services, table: TableVersion, wanted: str) -> Snapshot:
@@ -60,20 +65,38 @@ def _of_ducklake(services: Services, table: TableVersion, number: int) -> Snapsh
             )
         changes = native.read_changes(cursor, table.row.table_id, created - 1, number)
         times = [native.read_snapshot_time(cursor, change.snapshot_id) for change in changes[-1:]]
-    moved = [change.snapshot_id for change in changes if not change.kinds <= _DEFINITION]
-    if not moved:
+        made = _find_made(table)
+        last = _find_last_move(cursor, table.row.table_id, changes, made)
+    if last is None:
         raise NotFoundError(f"The table had no rows yet at DuckLake's snapshot {number}")
-    main = [entry.snapshot_id for entry in table.metadata.snapshot_log]
-    made = [row.snapshot_id for row in table.state.snapshots if row.ducklake_id == moved[-1]]
-    found = [snapshot_id for snapshot_id in main if snapshot_id in made]
-    if found:
-        return _find_known(table, found[-1])
-    rolled_back = _find_rollback_target(table, moved[-1], times[-1])
+    if last in made:
+        return _find_known(table, made[last])
+    rolled_back = _find_rollback_target(table, last, times[-1])
     if rolled_back is None:
         raise ExpiredError(
             f"Iceberg lists no snapshot of what the table was at DuckLake's snapshot {number}, only {_nearest(table)}"
         )
     return rolled_back
+
+
+def _find_made(table: TableVersion) -> dict[int, int]:
+    """Find the last snapshot of main that each of DuckLake's made."""
+    numbers = {row.snapshot_id: row.ducklake_id for row in table.state.snapshots}
+    main = (entry.snapshot_id for entry in table.metadata.snapshot_log)
+    return {numbers[snapshot_id]: snapshot_id for snapshot_id in main if snapshot_id in numbers}
+
+
+def _find_last_move(
+    cursor: Transaction, table_id: int, changes: Sequence[LakeChange], made: Container[int]
+) -> int | None:
+    """Find the last of these changes that left other rows than there were, or made a snapshot of Iceberg's."""
+    for change in reversed(changes):
+        at = change.snapshot_id
+        if change.kinds <= _DEFINITION:
+            continue
+        if at in made or change.kinds & _UNKNOWN or has_changed_rows(cursor, table_id, at):
+            return at
+    return None
 
 
 def _find_rollback_target(table: TableVersion, number: int, time_ms: int) -> Snapshot | None:

@@ -31,6 +31,10 @@ _NEW_ROWS_QUERY: Final = sql.SQL(
     " array_agg(ARRAY[_dl_begin, _dl_row_id, _dl_end]) FILTER (WHERE _dl_begin > %(after)s)"
     f" FROM {{}} {INLINED_ALIAS} WHERE _dl_begin <= %(upto)s"
 )
+_CHANGED_QUERY: Final = sql.SQL(
+    f"SELECT EXISTS (SELECT FROM {{}} {INLINED_ALIAS}"
+    " WHERE (_dl_begin = %(at)s OR _dl_end = %(at)s) AND _dl_begin IS DISTINCT FROM _dl_end)"
+)
 _HEX_TYPES: Final = select_types(lambda row: row.inlined == "bytea")
 
 
@@ -64,6 +68,15 @@ def build_new_rows_query(names: Sequence[str], after: int, upto: int) -> list[Ba
     return [
         BatchedQuery(_NEW_ROWS_QUERY.format(sql.Identifier(name)), {"after": after, "upto": upto}) for name in names
     ]
+
+
+def has_changed_rows(cursor: Cursor[Row], names: Sequence[str], at: int) -> bool:
+    """Return whether rows of these tables begin or end at a snapshot, without those that do both there."""
+    with translate_damage(*names):
+        return any(
+            cursor.execute(_CHANGED_QUERY.format(sql.Identifier(name)), {"at": at}).fetchone() == (True,)
+            for name in names
+        )
 
 
 def parse_inlined_rows(

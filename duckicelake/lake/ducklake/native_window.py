@@ -161,3 +161,18 @@ def _check_next_row_id(
     if highest >= next_row_id:
         raise DamagedTableError(f"the next row id in ducklake_table_stats is {next_row_id}, but {highest} is in use")
     return next_row_id
+
+
+def has_changed_rows(cursor: Cursor[Row], table_id: int, at: int) -> bool:
+    """Return whether a snapshot brought rows of a table, or removed some that it had before.
+
+    Of a transaction that inserts rows and deletes them, DuckLake says that it inserted some, and keeps nothing.
+    Raises DamagedTableError.
+    """
+    parameters = {"table_id": table_id, "at": at}
+    if cursor.execute(_SQL.has_changed_files, parameters).fetchone() == (True,):
+        return True
+    names = [*inlined_rows.read_inlined_tables(cursor, table_id)]
+    return inlined_rows.has_changed_rows(cursor, names, at) or bool(
+        inlined_rows.read_inlined_deletes(cursor, table_id, at, at - 1)
+    )

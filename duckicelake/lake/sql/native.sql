@@ -213,3 +213,13 @@ FROM ducklake_snapshot WHERE snapshot_id >= %(at)s ORDER BY snapshot_id LIMIT 1;
 -- count_marked: how many of these snapshots have this said of them
 SELECT count(*) FROM ducklake_snapshot_changes
 WHERE snapshot_id = ANY(%(snapshot_ids)s::bigint[]) AND commit_extra_info = %(mark)s;
+
+-- has_changed_files: whether a snapshot changed which files a table has, or is one of several in a file
+SELECT EXISTS (
+    SELECT FROM (
+        SELECT begin_snapshot, end_snapshot, partial_max FROM ducklake_data_file WHERE table_id = %(table_id)s
+        UNION ALL
+        SELECT begin_snapshot, end_snapshot, partial_max FROM ducklake_delete_file WHERE table_id = %(table_id)s
+    ) f
+    WHERE (begin_snapshot = %(at)s OR end_snapshot = %(at)s) AND begin_snapshot IS DISTINCT FROM end_snapshot
+       OR %(at)s BETWEEN begin_snapshot AND partial_max);
