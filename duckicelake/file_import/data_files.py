@@ -77,6 +77,7 @@ from duckicelake.errors import (
     PipelineError,
 )
 from duckicelake.file_import.column_types import build_field_ids, quote_name, quote_text
+from duckicelake.file_import.duckdb_session import choose_row_group_bytes
 from duckicelake.pipeline.destination import WriteMode
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def write_files(duck: DuckDBPyConnection, rows: str, metadata: TableMetadata, fo
         "GEOPARQUET_VERSION 'V2'",
         f"COMPRESSION {codec if codec in _CODECS else 'zstd'}",
         f"FIELD_IDS {build_field_ids(schema.fields)}",
+        f"ROW_GROUP_SIZE_BYTES {choose_row_group_bytes(duck)}",
         "RETURN_STATS true",
         f"FILENAME_PATTERN {quote_text(f'load-{uuid4().hex}-{{i}}')}",
     ]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _THREAD_BYTES: Final = 64 << 20
 """Of memory for each thread, which holds buffers of what it reads and a row group of what it writes."""
+_ROW_GROUPS: Final = 4
+"""Of memory for each thread: rows that it holds until a row group is full, and that of before as it is written."""
 _UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -55,6 +57,12 @@ def _bound_threads(duck: DuckDBPyConnection) -> None:
     """Take no more threads than the memory has room for: DuckDB fails where their buffers don't fit."""
     wanted, memory = _read_bounds(duck)
     duck.execute(f"SET threads TO {max(1, min(wanted, memory // _THREAD_BYTES))}")
+
+
+def choose_row_group_bytes(duck: DuckDBPyConnection) -> int:
+    """Choose the bytes of a row group: those of 122,880 wide rows don't fit into memory once for each thread."""
+    threads, memory = _read_bounds(duck)
+    return memory // (threads * _ROW_GROUPS)
 
 
 def _read_bounds(duck: DuckDBPyConnection) -> tuple[int, int]:

@@ -47,6 +47,7 @@ def write_result(
         options = (
             f"FORMAT parquet, GEOPARQUET_VERSION 'V2', COMPRESSION zstd, RETURN_STATS true, "
             f"FIELD_IDS {order['field_ids']}, "
+            f"ROW_GROUP_SIZE_BYTES {int(order['row_group_bytes'])}, "
             f"FILE_SIZE_BYTES {int(order['file_bytes'])}, FILENAME_PATTERN 'rows-{{uuidv7}}'"
         )
         with commands.run(), bound_folder(connection, folder, order["max_bytes"]):

@@ -1,6 +1,7 @@
 """Compute a table's contents by a query in a process of their own, put them into the lake, build their snapshot."""
 
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ from duckicelake.sql_dialects.placeholders import DUCKDB, cast_query
 
 CONTENT_WORKER: Final = Path(__file__).with_name("content_worker.py")
 _FILE_BYTES: Final = 128 * 1024 * 1024
+_ROW_GROUPS: Final = 4
+"""Of memory for each thread: rows that it holds until a row group is full, and that of before as it is written."""
 _CHECK_SECONDS: Final = 1.0
 HOLE: Final = "\0"
 """In the place of a query in SQL around it."""
@@ -91,6 +94,7 @@ class ContentProcess:
             "whole": whole.split(HOLE),
             "field_ids": f"{{{', '.join(ids)}}}",
             "file_bytes": _FILE_BYTES,
+            "row_group_bytes": self.limits.memory_bytes // ((os.cpu_count() or 1) * _ROW_GROUPS),
             "max_bytes": self.max_file_bytes,
             "name": secrets.token_hex(8),
         }

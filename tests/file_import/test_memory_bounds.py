@@ -37,3 +37,14 @@ def test_small_files_need_little_memory_on_many_cores(
         (folder / f"{number}.{name}").write_text(("id,t\n" if name == "csv" else "") + record)
     found = loads.run(str(folder), "--table", table, "--yes", "--memory", "300MB", "--threads", str(threads))
     assert (found["rows"], found["quarantined"]) == (100, 0)
+
+
+@pytest.mark.commands
+@pytest.mark.parametrize("layout", [(), ("--partition-by", "bucket(2, id)"), ("--sort-by", "c3")])
+def test_wide_rows_need_little_memory_on_many_cores(loads: Loads, table: str, layout: tuple[str, ...]) -> None:
+    file = loads.new_folder() / "a.parquet"
+    texts = ", ".join(f"CAST(hash(range + {number}) AS VARCHAR) AS c{number}" for number in range(20))
+    duckdb.sql(f"COPY (SELECT range AS id, {texts} FROM range(300000)) TO '{file}' (ROW_GROUP_SIZE 20000)")
+    found = loads.run(str(file), "--table", table, "--yes", "--memory", "300MB", "--threads", "4", *layout)
+    assert found["rows"] == 300_000
+    assert loads.rows(f"SELECT count(DISTINCT id), count(c19) FROM lake.{table}") == [(300_000, 300_000)]

@@ -305,3 +305,12 @@ def test_policies_of_the_caller_decide_what_is_saved(services: Services, serve: 
     answer = http.post("/v1/namespaces/main/query-results", json=body, timeout=60)
     assert answer.json()["rows"] == 9, answer.text
     assert sorted(rows_of(lake, "FROM made")) == [(k, None) for k in range(10) if k != 7]
+
+
+def test_wide_rows_need_little_memory_on_many_cores(lake: Lake, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ", ".join(f"hash(range + {number})::VARCHAR AS c{number}" for number in range(20))
+    lake.run(f"CREATE TABLE wide AS SELECT range AS k, {texts} FROM range(300000)")
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    answer = save("SELECT * FROM wide", name="copied")
+    assert answer.status_code in {200, 201}, answer.text
+    assert rows_of(lake, "SELECT count(*), count(DISTINCT c19) FROM copied") == [(300_000, 300_000)]
