@@ -14,6 +14,7 @@ from duckicelake.errors import CatalogError, DamagedTableError, FileMissingError
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.lake.model import find_first_row_id
 from duckicelake.lake.side_tables import locations
+from duckicelake.lake.side_tables.unreadable_files import note_unreadable
 from duckicelake.rewrites.rows import RewriteProcess
 from duckicelake.rewrites.selection import MemberFile
 from duckicelake.rewrites.source import RewrittenTable
@@ -61,9 +62,14 @@ class DamagedFiles:
     are_opened: whether DuckDB can open them, so that it reads other files of the table beside them.
     """
 
-    paths: tuple[str, ...]
+    files: tuple[MemberFile, ...]
     reason: str
     are_opened: bool = False
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where they are."""
+        return tuple(file.path for file in self.files)
 
     def as_error(self) -> DamagedTableError:
         """Return an error that says it."""
@@ -123,11 +129,22 @@ def find_damaged(
     version: TableVersion,
     known: Collection[str] = (),
 ) -> DamagedFiles | None:
-    """Find what is wrong with a file at which a statement failed; None if none is at fault.
+    """Find and note what is wrong with a file at which a statement failed; None if none is at fault.
 
     A damaged file is found by halves, so that all are read about once more. Raises UnavailableError if the store
     doesn't answer. version: the table's, of which DuckDB may have opened other files, too. known: files that it hasn't.
     """
+    return _note(services, _find_damaged(services, process, table, files, version, known))
+
+
+def _find_damaged(
+    services: Services,
+    process: RewriteProcess,
+    table: RewrittenTable,
+    files: Sequence[MemberFile],
+    version: TableVersion,
+    known: Collection[str],
+) -> DamagedFiles | None:
     found = _find_missing(services, files)
     if found is not None or not process.can_answer:
         return found
@@ -150,9 +167,18 @@ def find_damaged_footer(
 ) -> DamagedFiles | None:
     """Find as `find_damaged` what is wrong with a file, where only footers were read: no values are read now."""
     found = _find_missing(services, files)
-    if found is not None or not process.can_answer:
-        return found
-    return _blame(services, _bisect(process.find_footer_error, files))
+    if found is None and process.can_answer:
+        found = _blame(services, _bisect(process.find_footer_error, files))
+    return _note(services, found)
+
+
+def _note(services: Services, found: DamagedFiles | None) -> DamagedFiles | None:
+    """Note the files, so that no plan has the task tried again for them."""
+    if found is not None:
+        ids = [file.row.ducklake_id for file in found.files if file.row.ducklake_id is not None]
+        with services.database.transaction() as cursor:
+            note_unreadable(cursor, ids)
+    return found
 
 
 def _blame(services: Services, unreadable: tuple[MemberFile, str] | None) -> DamagedFiles | None:
@@ -161,18 +187,17 @@ def _blame(services: Services, unreadable: tuple[MemberFile, str] | None) -> Dam
         return None
     file, reason = unreadable
     text = f"{file.path}, a data file of the table, can't be read: {reason}. {_ADVICE}"
-    return DamagedFiles((file.path,), text)
+    return DamagedFiles((file,), text)
 
 
 def _find_missing(services: Services, files: Sequence[MemberFile]) -> DamagedFiles | None:
-    paths = [file.path for file in files]
     with ThreadPoolExecutor(_THREADS) as pool:
-        there = [*pool.map(services.store.exists, paths)]
-    missing = [path for path, is_there in zip(paths, there, strict=True) if not is_there]
+        there = [*pool.map(services.store.exists, [file.path for file in files])]
+    missing = [file for file, is_there in zip(files, there, strict=True) if not is_there]
     if not missing:
         return None
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return DamagedFiles(tuple(missing), f"{missing[0]}{more}, a data file of the table, is missing. {_ADVICE}")
+    return DamagedFiles(tuple(missing), f"{missing[0].path}{more}, a data file of the table, is missing. {_ADVICE}")
 
 
 def _find_unreadable(

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
@@ -13,10 +13,12 @@ from duckicelake.errors import BadInputError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake import maintenance, snapshots
 from duckicelake.lake.ducklake.maintenance import InlinedRowStats, UpkeepStatistics
+from duckicelake.lake.side_tables.unreadable_files import read_unreadable
 from duckicelake.maintenance.idle_kinds import IdleKinds, explain_disabled
 from duckicelake.maintenance.plan import MaintenanceState, plan_jobs
 from duckicelake.maintenance.policy import AUTOMATIC, JOB_KINDS, parse_policy
 from duckicelake.maintenance.task import UpkeepTask
+from duckicelake.postgres.queries import Transaction
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.actions import list_kinds
 from duckicelake.upkeep.queue import DueTask
@@ -27,6 +29,8 @@ _LEASE_SECONDS: Final = 120.0
 """For which a process has the plan that it makes."""
 _PAUSE_RATIO: Final = 20.0
 """A plan is due again after so many times as long as the last one took, so that plans take a twentieth of a core."""
+_NEEDS_ALL_FILES: Final = frozenset({"statistics"})
+"""Kinds of tasks that fail at any file that can't be read."""
 PROBLEM_KIND: Final = "policy"
 """The kind of tasks that stand for tables with policies that can't be."""
 _WRONG: Final = "a policy is wrong"
@@ -49,7 +53,7 @@ def plan_lake(services: Services, pause_seconds: float, *, is_forced: bool = Fal
         return None
     now_ms, snapshot = taken
     began = time.monotonic()
-    due = [item for item in find_due(services, now_ms) if _is_automatic(item)]
+    due = [item for item in find_due(services, now_ms, leaves_unreadable=True) if _is_automatic(item)]
     with services.database.transaction() as cursor:
         count = queue.enqueue(cursor, due) if due else 0
         queue.forget_tasks(cursor, (*JOB_KINDS, PROBLEM_KIND), due)
@@ -125,10 +129,13 @@ def find_due(
     table: str | None = None,
     kinds: Collection[str] = (),
     idle: IdleKinds | None = None,
+    *,
+    leaves_unreadable: bool = False,
 ) -> list[DueTask]:
     """Find what tables need now, of a namespace and those below it or one; blocked tasks stand for wrong policies.
 
-    idle: looks at the policies of the tables.
+    idle: looks at the policies of the tables. leaves_unreadable: a task that only files make due that can't be read
+    isn't due again after each change of its table.
     """
     schema = None if namespace is None else to_schema_name(namespace)
     found: list[DueTask] = []
@@ -137,8 +144,9 @@ def find_due(
         with services.database.statement(only_reads=True) as cursor:
             ids = [row[0] for row in maintenance.read_table_ids(cursor, schema, table, after, _CHUNK_TABLES)]
             rows = maintenance.read_statistics(cursor, ids, services.maintenance) if ids else []
+            readable = _read_readable(services, cursor, ids) if leaves_unreadable and ids else {}
         for row, inlined in rows:
-            found += _plan_table(row, inlined, now_ms, kinds)
+            found += _plan_table(row, inlined, now_ms, kinds, readable.get(row.table_id))
             if idle is not None:
                 idle.look(row.policies)
         if len(ids) < _CHUNK_TABLES:
@@ -146,16 +154,51 @@ def find_due(
         after = ids[-1]
 
 
+@dataclass(frozen=True, slots=True)
+class _ReadableState:
+    """A table's state without the files that can't be read. digest: the same as long as these and its policies are."""
+
+    state: MaintenanceState
+    digest: str
+
+
+def _read_readable(services: Services, cursor: Transaction, table_ids: Sequence[int]) -> dict[int, _ReadableState]:
+    """Read the states without files that can't be read, of the tables that have such files."""
+    unreadable = read_unreadable(cursor, table_ids)
+    if not unreadable:
+        return {}
+    left_out = [data_file_id for ids in unreadable.values() for data_file_id in ids]
+    rows = maintenance.read_statistics(cursor, list(unreadable), services.maintenance, left_out)
+    return {
+        row.table_id: _ReadableState(
+            build_state(row, inlined), _hash((unreadable[row.table_id], sorted(row.policies.items())))
+        )
+        for row, inlined in rows
+    }
+
+
 def _plan_table(
-    row: UpkeepStatistics, inlined: InlinedRowStats, now_ms: int, kinds: Collection[str]
+    row: UpkeepStatistics,
+    inlined: InlinedRowStats,
+    now_ms: int,
+    kinds: Collection[str],
+    readable: _ReadableState | None,
 ) -> Iterator[DueTask]:
     state = build_state(row, inlined)
     plan = plan_jobs([state], now_ms, kinds)
     if not (plan.jobs or plan.problems):
         return
-    digest = _build_digest(state)
+    done = set[str]()
+    if readable is not None:
+        digest = _build_digest(readable.state)
+        for task in plan_jobs([readable.state], now_ms, kinds).jobs:
+            if task.kind not in _NEEDS_ALL_FILES:
+                done.add(task.kind)
+                yield DueTask(row.table_id, task, digest, row.policies)
+    digest = _build_digest(state) if readable is None else readable.digest
     for task in plan.jobs:
-        yield DueTask(row.table_id, task, digest, row.policies)
+        if task.kind not in done:
+            yield DueTask(row.table_id, task, digest, row.policies)
     for problem in plan.problems:
         task = UpkeepTask(PROBLEM_KIND, state.namespace, state.table, _WRONG, parse_policy({}), state.target_size)
         yield DueTask(row.table_id, task, digest, row.policies, problem)
@@ -179,7 +222,11 @@ def build_state(row: UpkeepStatistics, inlined: InlinedRowStats) -> MaintenanceS
 def _build_digest(state: MaintenanceState) -> str:
     """Build a text that differs where the table's state does; names don't count."""
     nameless = replace(state, namespace=(), table="")
-    return hashlib.sha256(repr(nameless).encode()).hexdigest()[:32]
+    return _hash(nameless)
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:32]
 
 
 def _is_automatic(item: DueTask) -> bool:

@@ -21,7 +21,7 @@ from duckicelake.upkeep.worker import Worker
 from tests.support.client import NS, Client, Draft, duckdb_rows, local, set_properties
 from tests.support.commands import run_here
 from tests.support.seams import fresh
-from tests.upkeep.test_queue import LIMITS, make_ready, only, plan, set_policies, tasks
+from tests.upkeep.test_queue import LIMITS, jobs, make_ready, only, plan, set_policies, tasks
 
 Duck = duckdb.DuckDBPyConnection
 KINDS = ("compact", "sort")
@@ -268,6 +268,68 @@ def test_files_whose_values_can_not_be_read_are_left_out_of_a_sort_and_not_sorte
     for path, data in zip(paths, kept, strict=True):
         path.write_bytes(data)
     assert duckdb_rows(ducklake) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"), [("compact", Path.unlink), ("statistics", encrypt), ("statistics", cut_out)]
+)
+def test_files_that_can_not_be_read_have_no_task_tried_again_after_each_change(
+    lake: Client, ducklake: Duck, kind: str, damage: Callable[[Path], None]
+) -> None:
+    services = lake.services
+    set_policies(services, {AUTOMATIC: kind, "maintenance.compaction.min-files": "5"})
+    kept = {path: path.read_bytes() for path in (local(str(path)) for path, *_ in list_files(ducklake))}
+    for path in kept:
+        damage(path)
+
+    def change_table() -> None:
+        ducklake.execute("INSERT INTO lake.ns.t VALUES (1, 'y', {'a': 1})")
+
+    def count_tries() -> int:
+        """Plan as some minutes later, and do what is due; how many jobs there have been."""
+        plan_later(services)
+        work(services)
+        return len(jobs(services))
+
+    assert count_tries() == 1
+    assert (only(services).state, only(services).kind) == ("blocked", kind)
+    change_table()
+    tries = count_tries()
+    assert tries <= 2, "it is tried once more, as what can't be read is known since"
+    for _ in range(2):
+        change_table()
+        assert count_tries() == tries
+    assert only(services).state == "blocked"
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_unreadable_file SET noted = noted - interval '1 day'")
+    assert count_tries() == tries + 1
+    for path, data in kept.items():
+        path.write_bytes(data)
+    request_tasks(services, None, None, (kind,))
+    assert work(services).state == "done"
+
+
+def plan_later(services: Services) -> None:
+    """Plan as some minutes after the last task."""
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_upkeep_task SET changed = changed - interval '10 minutes'")
+    plan(services)
+
+
+def test_files_beside_some_that_can_not_be_read_are_rewritten_once_they_are_many(lake: Client, ducklake: Duck) -> None:
+    services = lake.services
+    set_policies(services, {AUTOMATIC: "compact", "maintenance.compaction.min-files": "3"})
+    for path, *_ in list_files(ducklake):
+        local(str(path)).unlink()
+    plan(services)
+    assert work(services).state == "blocked"
+    for count in range(1, 4):
+        assert work(services).state == "blocked"
+        ducklake.execute("INSERT INTO lake.ns.t VALUES (1, 'y', {'a': 1})")
+        plan_later(services)
+        assert len(list_files(ducklake)) == 6 + count
+    assert work(services).state == "done"
+    assert len(list_files(ducklake)) == 6 + 1
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, spoil_footer, empty], ids=lambda act: act.__name__)

@@ -90,9 +90,11 @@ def read_table_ids(
 
 
 def read_statistics(
-    cursor: Cursor[Row], table_ids: Sequence[int], defaults: Mapping[str, str]
+    cursor: Cursor[Row], table_ids: Sequence[int], defaults: Mapping[str, str], left_out: Sequence[int] = ()
 ) -> list[tuple[UpkeepStatistics, InlinedRowStats]]:
     """Read statistics of the live tables among these, by id. defaults: policies of tables that set none.
+
+    left_out: ids of data files that aren't counted.
 
     Each statement sees the state at its begin: the numbers may be of different moments.
     """
@@ -100,6 +102,7 @@ def read_statistics(
     parameters = {
         "table_ids": list(table_ids),
         "defaults": orjson.dumps(dict(defaults)).decode(),
+        "left_out": list(left_out),
         "noted_files": list(deletes),
         "noted_deletes": list(deletes.values()),
     }

@@ -141,6 +141,7 @@ file AS MATERIALIZED (
            coalesce(i.spec_id || ':' || nullif(i.partition::text, '[]'), folder.part) AS part
     FROM sized s
     JOIN ducklake_data_file f ON f.table_id = s.table_id AND f.table_id = ANY(%(table_ids)s) AND f.end_snapshot IS NULL
+         AND f.data_file_id <> ALL(%(left_out)s::bigint[])
     LEFT JOIN ducklake_delete_file d ON d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL
          AND d.begin_snapshot < duckicelake_never()
     LEFT JOIN noted n ON n.data_file_id = f.data_file_id
