@@ -267,6 +267,33 @@ def test_views_that_nothing_concerns_do_not_fall_behind(views: Views, monkeypatc
     views.assert_exact("mv", "SELECT k FROM {t}")
 
 
+@pytest.mark.parametrize(
+    ("statements", "is_skipped"),
+    [
+        (["CREATE TABLE {name} (k INT)", "DROP TABLE {name}", "CREATE VIEW v{name} AS SELECT 1 AS x"], True),
+        (["CREATE SCHEMA {name}", "CREATE TABLE {name}.t (k INT)", "DROP SCHEMA {name} CASCADE"], True),
+        (["CREATE MACRO {name}() AS 1"], False),
+        (["ALTER TABLE t RENAME TO {name}"], False),
+        (["DROP VIEW inner_view", "CREATE VIEW inner_view AS SELECT k FROM t"], False),
+        (["DROP VIEW inner_view"], False),
+    ],
+    ids=["other tables", "other schemas", "a macro", "a source is renamed", "a view is replaced", "a view is dropped"],
+)
+def test_objects_that_are_made_and_dropped_concern_the_views_that_read_them(
+    views: Views, monkeypatch: pytest.MonkeyPatch, statements: list[str], is_skipped: bool
+) -> None:
+    monkeypatch.setattr(refreshes, "_MAX_SNAPSHOTS", 0)
+    views.lake.run("CREATE VIEW inner_view AS SELECT k FROM t")
+    views.create("over", "SELECT k FROM inner_view")
+    schedule_view(views.services, ("main",), "over", Schedule(None, on_change=True))
+    for statement in statements:
+        views.lake.run(statement.format(name="other"))
+    before = views.find("over").last
+    refreshes.find_due(views.services)
+    after = views.find("over").last
+    assert (after.snapshot_id > before.snapshot_id) == (after.fresh_as_of > before.fresh_as_of) == is_skipped
+
+
 def test_lineage_has_the_sources_whoever_refreshes(views: Views) -> None:
     views.lake.run("INSERT INTO u VALUES (1)")
     views.create("both", "SELECT t.k FROM t JOIN u USING (k)")

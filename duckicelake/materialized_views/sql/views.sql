@@ -112,7 +112,8 @@ LEFT JOIN duckicelake_upkeep_task q ON q.table_id = t.table_id AND q.kind = %(ki
 ORDER BY n.schema_name, t.table_name;
 
 -- skip_unchanged: views far behind that nothing since concerns are as fresh as the newest snapshot, so that what is looked
--- through for changes stays short
+-- through for changes stays short. What was made or dropped since concerns them if they don't have their sources any more
+-- by the same names, or if it is a macro
 UPDATE duckicelake_materialized_view v
 SET snapshot_id = newest.snapshot_id, fresh_as_of = now()
 FROM (SELECT max(snapshot_id) AS snapshot_id FROM ducklake_snapshot) newest
@@ -121,6 +122,14 @@ WHERE v.on_change AND v.error IS NULL AND newest.snapshot_id - v.snapshot_id > %
       SELECT FROM generate_series(v.snapshot_id + 1, newest.snapshot_id) since (id)
       LEFT JOIN ducklake_snapshot_changes c ON c.snapshot_id = since.id
       WHERE since.id <> v.own_snapshot_id AND (
-          c.snapshot_id IS NULL OR c.changes_made ~ 'created_|dropped_' OR c.changes_made ~ (
+          c.snapshot_id IS NULL OR c.changes_made ~ '(created|dropped)_[a-z]+_macro' OR c.changes_made ~ (
           ':(' || (SELECT string_agg(s ->> 'object_id', '|') FROM json_array_elements(v.sources) s)
-          || '|' || v.table_id || ')(,|$)')));
+          || '|' || v.table_id || ')(,|$)')))
+  AND NOT EXISTS (
+      SELECT FROM json_to_recordset(v.sources) s (kind text, object_id bigint, schema_name text, name text)
+      WHERE NOT EXISTS (
+          SELECT FROM duckicelake_schemas() n
+          LEFT JOIN ducklake_table t ON s.kind = 'table' AND t.table_id = s.object_id AND t.end_snapshot IS NULL
+          LEFT JOIN ducklake_view w ON s.kind = 'view' AND w.view_id = s.object_id AND w.end_snapshot IS NULL
+          WHERE n.schema_id = coalesce(t.schema_id, w.schema_id) AND n.end_snapshot IS NULL
+            AND (n.schema_name, coalesce(t.table_name, w.view_name)) = (s.schema_name, s.name)));
