@@ -1,7 +1,7 @@
 """Tasks that rewrite a table's files, group by group; each is a commit of its own that changes no row."""
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -40,9 +40,8 @@ from duckicelake.lake.model import ColumnStats
 from duckicelake.maintenance.layout import RowOrder
 from duckicelake.maintenance.task import DUCKLAKE_SNAPSHOT, TaskOutcome, UpkeepTask
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID
-from duckicelake.query.processes import OpenOrder
-from duckicelake.rewrites.intact_catalog import attach_copy
-from duckicelake.rewrites.member_files import HiddenFilesError, UnreadableFiles, find_damaged, read_member_files
+from duckicelake.rewrites.catalog_copy import describe_copy
+from duckicelake.rewrites.member_files import UnreadableFiles, find_damaged, read_member_files
 from duckicelake.rewrites.partitions import FilePlace, PresentPartitions, find_present_partitions
 from duckicelake.rewrites.processes import open_process
 from duckicelake.rewrites.row_order import has_order
@@ -95,33 +94,29 @@ class Rewrite:
         while True:
             try:
                 return self._run(has_wide_rows=has_wide_rows)
-            except HiddenFilesError:
-                self.control.check()
             except QueryMemoryError as error:
                 if has_wide_rows or is_short_of_disk(error):
                     raise
                 has_wide_rows = True
 
     def _run(self, *, has_wide_rows: bool) -> TaskOutcome:
-        namespace, name = self.task.namespace, self.task.table
-        prepare, known = self._hide_files()
+        task = self.task
+        skipped: list[RewriteGroup] = []
         with open_process(
-            self.services, self.control, namespace, name, has_wide_rows=has_wide_rows, prepare=prepare
+            self.services, self.control, task.namespace, task.table, has_wide_rows=has_wide_rows
         ) as process:
-            version, groups = self._choose(process, known or self._load())
+            version, groups = self._choose(process)
             if not (groups or self.snapshot_ids):  # what was committed before memory ran out counts
                 self.damage.check()
                 return self.explain_no_groups(version)
             self.control.report(count_files(groups))
             while True:
                 whole_upto, damages = version.lake_snapshot, len(self.damage.reasons)
-                skipped = [group for group in groups if not self._rewrite_group(process, version, group)]
+                skipped = self._rewrite_groups(process, version, groups)
                 self.rounds += len(self.damage.reasons) == damages
                 if not skipped or self.rounds >= _ROUNDS:
                     break
-                if self.damage.hidden:  # the process knows no other version
-                    raise HiddenFilesError
-                version, groups = self._choose(process, self._load())
+                version, groups = self._choose(process)
             self.counts["skipped groups"] = len(skipped)
         done = bool(self.snapshot_ids)
         if not done:
@@ -132,9 +127,6 @@ class Rewrite:
         message = self.damage.explain() if done else "others changed the same files each time; the next run tries again"
         result: Literal["done", "skipped"] = "done" if done else "skipped"
         return TaskOutcome(result, message, tuple(self.snapshot_ids), dict(self.counts), self.parameters)
-
-    def _load(self) -> TableVersion:
-        return load_current_table(self.services, self.task.namespace, self.task.table)
 
     def choose_groups(
         self, process: RewriteProcess, table: RewrittenTable, files: Sequence[MemberFile], paths: FilePaths
@@ -155,21 +147,13 @@ class Rewrite:
         del version
         return TaskOutcome("unchanged", "no files are worth it any more")
 
-    def _hide_files(self) -> tuple[Callable[[OpenOrder], OpenOrder], TableVersion | None]:
-        """Return how a process opens the lake without the files that DuckDB can't open, and the only version it knows.
-
-        None: it knows all versions.
-        """
-        if not self.damage.hidden:
-            return lambda order: order, None
-        version = self._load()
+    def _choose(self, process: RewriteProcess) -> tuple[TableVersion, list[RewriteGroup]]:
+        """Have the process read the table as it is, but for files that DuckDB can't open; choose what to rewrite."""
+        version = load_current_table(self.services, self.task.namespace, self.task.table)
         files = read_member_files(self.services, version)
         hidden = [file.row.ducklake_id for file in files if file.path in self.damage.hidden]
         ids = [ducklake_id for ducklake_id in hidden if ducklake_id is not None]
-        return lambda order: attach_copy(self.services, order, version, ids), version
-
-    def _choose(self, process: RewriteProcess, version: TableVersion) -> tuple[TableVersion, list[RewriteGroup]]:
-        files = read_member_files(self.services, version)
+        process.read_copy(describe_copy(self.services, version, ids))
         paths = FilePaths(files)
         files = [file for file in files if file.row.added_snapshot_id not in self.snapshot_ids]
         if self.task.where is not None:
@@ -185,6 +169,19 @@ class Rewrite:
     def _describe(self, version: TableVersion) -> RewrittenTable:
         task = self.task
         return RewrittenTable(task.namespace, task.table, version.metadata, version.lake_snapshot, task.policy.codec)
+
+    def _rewrite_groups(
+        self, process: RewriteProcess, version: TableVersion, groups: Sequence[RewriteGroup]
+    ) -> list[RewriteGroup]:
+        """Rewrite groups, up to one with a file that DuckDB can't open; return those that aren't committed."""
+        skipped: list[RewriteGroup] = []
+        for number, group in enumerate(groups):
+            hidden = len(self.damage.hidden)
+            if not self._rewrite_group(process, version, group):
+                skipped.append(group)
+            if len(self.damage.hidden) > hidden:
+                return [*skipped, *groups[number + 1 :]]
+        return skipped
 
     def _rewrite_group(self, process: RewriteProcess, version: TableVersion, group: RewriteGroup) -> bool:
         """Rewrite a group; return whether it is committed, as no file of it was removed meanwhile."""
@@ -289,7 +286,7 @@ def _check_rows(group: RewriteGroup, written: int) -> None:
 
 
 class _FilesGoneError(Exception):
-    """Others removed files of a group, or rows of it whose ids other rows have, too: the group is chosen again."""
+    """Others removed files of a group, or rows that aren't found again in the new ones: the group is chosen again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,10 +316,7 @@ class _Replacement:
     def _carry(
         self, newly: Mapping[int, frozenset[int]], members: Mapping[int, MemberFile]
     ) -> Mapping[str, frozenset[int]]:
-        """Find the rows at newly deleted positions in the new files. _FilesGoneError if more rows have their ids.
-
-        DuckDB 1.5.5 gives rows that a transaction inserts and updates ids that those of others have, too.
-        """
+        """Find the rows at newly deleted positions in the new files. _FilesGoneError unless it is as many rows."""
         row_ids = [
             row_id
             for file_id, positions in newly.items()

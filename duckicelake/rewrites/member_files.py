@@ -76,10 +76,6 @@ class DamagedFiles:
         return DamagedTableError(self.reason)
 
 
-class HiddenFilesError(Exception):
-    """DuckDB can't open a file of the table: a process without the file is to read the others."""
-
-
 @dataclass(slots=True)
 class UnreadableFiles:
     """Files that a task has found damaged, and leaves out.
@@ -95,7 +91,7 @@ class UnreadableFiles:
         """Note what a statement failed at.
 
         Raises the error if nothing is wrong with a file; DamagedTableError if that was left out before, or too many are
-        damaged; HiddenFilesError if DuckDB can't open it.
+        damaged.
         """
         if found is None:
             raise error
@@ -105,7 +101,6 @@ class UnreadableFiles:
         self.reasons.append(found.reason)
         if not found.are_opened:
             self.hidden |= set(found.paths)
-            raise HiddenFilesError
 
     def leave_out(self, files: Sequence[MemberFile]) -> list[MemberFile]:
         """Return the files without the damaged ones."""

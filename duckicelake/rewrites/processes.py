@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.query.processes import OpenOrder, QueryLimits, QueryProcess
 from duckicelake.query.queries import build_open_order
 from duckicelake.query.reach import build_secrets, is_in_buckets
+from duckicelake.rewrites.catalog_copy import attach_postgres
 from duckicelake.rewrites.rows import RewriteProcess
 
 _WORKER: Final = Path(__file__).with_name("worker.py")
@@ -31,7 +32,7 @@ _WORK_SECONDS: Final = 0.05
 
 
 class ProcessKeeper:
-    """Keeps the process of the last task for a while: to start one and to open the lake takes as long as 200 files."""
+    """Keeps the process of the last task for a while: to start one takes as long as 200 files."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -80,17 +81,16 @@ def open_process(
     name: str,
     *,
     has_wide_rows: bool = False,
-    prepare: Callable[[OpenOrder], OpenOrder] = lambda order: order,
 ) -> Iterator[RewriteProcess]:
-    """Have a process that reads a table for as long as the block. MissingExtraError without the extra `queries`.
+    """Have a process that reads versions of a table for as long as the block. MissingExtraError without `queries`.
 
     control: of the task; beside writers the process works a share of the time. has_wide_rows: one thread writes small
-    row groups, where there was no memory for those of several. prepare: changes how it opens the lake.
+    row groups, where there was no memory for those of several.
 
-    A new one starts and opens the lake beside the block. It is kept for the next task unless a statement fails.
+    A new one starts beside the block. It is kept for the next task unless a statement fails.
     """
     limits = QueryLimits(1, control.memory_bytes, control.scratch_bytes, _STATEMENT_SECONDS, 0)
-    order = prepare(build_open_order(services, is_restricted=False))
+    order = attach_postgres(services, build_open_order(services, is_restricted=False))
     cores = os.cpu_count() or 1
     threads = 1 if has_wide_rows else max(1, min(cores, limits.memory_bytes // _THREAD_BYTES))
     order = replace(order, settings={**order.settings, "preserve_insertion_order": True, "threads": threads})

@@ -66,6 +66,13 @@ class RewriteProcess:
     is_open: bool = False
     has_failed: bool = False
 
+    def read_copy(self, copy: Mapping[str, Any]) -> None:
+        """Read the table by another copy of its catalog from now on. Raises UnavailableError if it can't be made."""
+        try:
+            self._ask(b"V", copy)
+        except ProcessFailedError as error:
+            raise UnavailableError(f"DuckDB can't copy the table's catalog: {error}") from error
+
     def write_group(
         self,
         table: RewrittenTable,

@@ -8,27 +8,31 @@ from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.query.statement import LAKE
 from duckicelake.rewrites.selection import RewriteGroup
 
 _SKETCHED_AS: Final = {"boolean": "TINYINT", "int": "INTEGER", "long": "BIGINT", "timestamp": "TIMESTAMP"}
 """DuckDB's types of columns that it may have in several."""
 
 
+TABLE_COPY: Final = "table_copy"
+"""The process's copy of a table's catalog."""
+
+
 @dataclass(frozen=True, slots=True)
 class RewrittenTable:
-    """The table whose rows are rewritten, as of a snapshot of DuckLake's."""
+    """The table whose rows are rewritten, as of a snapshot of DuckLake's. catalog: by which DuckDB reads it."""
 
     namespace: Namespace
     name: str
     metadata: TableMetadata
     ducklake_id: int
     codec: str
+    catalog: str = TABLE_COPY
 
     @property
     def source(self) -> str:
         """What DuckDB reads, called t."""
-        levels = (LAKE, to_schema_name(self.namespace), self.name)
+        levels = (self.catalog, to_schema_name(self.namespace), self.name)
         return f"{'.'.join(map(quote_identifier, levels))} t AT (VERSION => {self.ducklake_id})"
 
     @property

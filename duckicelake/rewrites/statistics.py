@@ -19,13 +19,14 @@ from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import BlobMetadata, Snapshot, StatisticsFile
 from duckicelake.iceberg.types import NestedField, PrimitiveType
 from duckicelake.iceberg.updates import SetStatistics
+from duckicelake.lake.ducklake.inlined_rows import has_inlined_rows
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
+from duckicelake.query.statement import LAKE
+from duckicelake.rewrites.catalog_copy import describe_copy
 from duckicelake.rewrites.member_files import find_damaged, read_member_files
 from duckicelake.rewrites.processes import open_process
-from duckicelake.rewrites.rows import (
-    ProcessFailedError,
-)
-from duckicelake.rewrites.source import RewrittenTable, SketchedColumn
+from duckicelake.rewrites.rows import ProcessFailedError
+from duckicelake.rewrites.source import TABLE_COPY, RewrittenTable, SketchedColumn
 
 THETA_SKETCH: Final = "apache-datasketches-theta-v1"
 NDV: Final = "ndv"
@@ -77,9 +78,16 @@ def _count(
     services: Services, task: UpkeepTask, control: TaskControl, version: TableVersion, columns: Sequence[NestedField]
 ) -> list[tuple[int, bytes]]:
     """Return the number of distinct values of each column, and its encoded sketch."""
-    table = RewrittenTable(task.namespace, task.table, version.metadata, version.lake_snapshot, task.policy.codec)
+    with services.database.statement(only_reads=True) as cursor:
+        is_inlined = has_inlined_rows(cursor, version.row.table_id, version.lake_snapshot)
+    catalog = LAKE if is_inlined else TABLE_COPY
+    table = RewrittenTable(
+        task.namespace, task.table, version.metadata, version.lake_snapshot, task.policy.codec, catalog
+    )
     found: list[tuple[int, bytes]] = []
     with open_process(services, control, task.namespace, task.table) as process:
+        if not is_inlined:
+            process.read_copy(describe_copy(services, version))
         for start in range(0, len(columns), _COLUMNS_AT_ONCE):
             control.check()
             part = columns[start : start + _COLUMNS_AT_ONCE]

@@ -7,6 +7,7 @@ import base64
 import ctypes
 import json
 import os
+import secrets
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from duckicelake.query.protocol import Answers, Commands, Message, ProgressRepor
 from duckicelake.rewrites.theta import ThetaSketch, hash_values
 
 _FOLDER: Final = "made"
+_COPY: Final = "catalog"
 _LINEAGE_FIELD: Final = 2147483539
 _NICENESS: Final = 19
 """Writers and readers of the lake go before rewrites. The worker, which commits, has no less than they have."""
@@ -37,6 +39,28 @@ def use_secrets(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any])
     finally:
         for name in order["secrets"]:
             connection.execute(f"DROP SECRET IF EXISTS {name}")
+
+
+def copy_catalog(
+    connection: duckdb.DuckDBPyConnection, message: Message, _answers: Answers, commands: Commands
+) -> Iterator[Message]:
+    """Copy rows of a lake's catalog in one transaction, and attach the copy in place of the one before."""
+    order = json.loads(message[1])
+    before = list(Path.cwd().glob(f"{_COPY}-*.db"))
+    file = Path.cwd() / f"{_COPY}-{secrets.token_hex(8)}.db"
+    with commands.run():
+        connection.execute(f"DETACH DATABASE IF EXISTS {order['copy']}")
+        connection.execute(f"ATTACH {quote_text(str(file))} AS {_COPY}")
+        connection.execute("BEGIN")
+        for name, query in order["queries"].items():
+            rows = f"postgres_query({quote_text(order['source'])}, {quote_text(query)})"
+            connection.execute(f"CREATE TABLE {_COPY}.{name} AS FROM {rows}")
+        connection.execute("COMMIT")
+        connection.execute(f"DETACH {_COPY}")
+        connection.execute(f"ATTACH {quote_text(f'ducklake:{file}')} AS {order['copy']} (READ_ONLY)")
+    for old in before:
+        old.unlink()
+    yield b"V", b"null"
 
 
 def find_lineage(
@@ -112,4 +136,4 @@ def _ask_for_wake() -> None:
 if __name__ == "__main__":
     os.nice(_NICENESS)
     _ask_for_wake()
-    main({b"G": find_lineage, b"W": write_rows, b"F": find_rows, b"S": count_distinct})
+    main({b"V": copy_catalog, b"G": find_lineage, b"W": write_rows, b"F": find_rows, b"S": count_distinct})

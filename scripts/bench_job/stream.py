@@ -37,6 +37,8 @@ SAMPLES: Final = 24
 AGAIN: Final = 3
 """How often each sample asks; the median counts."""
 MERGED: Final = Shape(files=100, rows=100_000, width=64)
+WARM_UP_SECONDS: Final = 30.0
+"""Of the writer, before the first merge: the first batches of a server take longer."""
 ALONE_SECONDS: Final = 15.0
 POLL_SECONDS: Final = 0.5
 """Between two looks whether a merge is done: each is a request, which takes of the server what the writer lacks."""
@@ -188,6 +190,8 @@ def beside(bench: Bench, duck: duckdb.DuckDBPyConnection, merges: int) -> Iterat
     """Compare the rate of a writer during merges of another table with its rate before and after each."""
     client = CatalogClient(Connection(bench.uri))
     set_policies(client, {"maintenance.automatic": "none"})  # the worker does nothing else, and merges no table first
+    with Stream(bench.uri, math.inf, clients=1):
+        time.sleep(WARM_UP_SECONDS)
     rates: list[tuple[float, float]] = []
     for number in range(merges):
         name = f"merged{number}"

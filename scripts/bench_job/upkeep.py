@@ -116,8 +116,8 @@ def measure(bench: Bench, shape: Shape, rounds: int, ways: tuple[str, ...]) -> t
 
 def make(duck: duckdb.DuckDBPyConnection, name: str, shape: Shape) -> None:
     """Make a table of one file for each insert."""
-    duck.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
     duck.execute(f"CREATE TABLE lake.{name} (id BIGINT, name VARCHAR, amount DOUBLE, note VARCHAR)")
+    duck.execute("CALL lake.set_option('data_inlining_row_limit', 0, table_name => ?)", [name])
     hashes = shape.width // 32
     note = " || ".join(f"md5(concat(range, ' {at}'))" for at in range(hashes)) or "NULL"
     duck.execute("BEGIN")

@@ -9,6 +9,7 @@ from duckicelake.catalog import namespaces
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.maintenance.policy import AUTOMATIC
+from duckicelake.rewrites.catalog_copy import describe_copy
 from duckicelake.rewrites.member_files import find_damaged_footer, read_member_files
 from duckicelake.rewrites.processes import open_process
 from duckicelake.rewrites.source import RewrittenTable
@@ -200,6 +201,7 @@ def test_failed_read_of_footers_reads_no_values(services: Services, client: Clie
     path.write_bytes(data[:4] + bytes(len(data) // 3) + data[4 + len(data) // 3 :])
     table = RewrittenTable(NS, "t", version.metadata, version.lake_snapshot, "zstd")
     with open_process(services, Control(), NS, "t") as process:
+        process.read_copy(describe_copy(services, version))
         assert process.find_read_error(table, files) is not None
         assert find_damaged_footer(services, process, files) is None
         path.write_bytes(data[:-8] + bytes(8))

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
@@ -17,14 +18,17 @@ import pytest
 
 import duckicelake
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import QueryMemoryError, UnavailableError
 from duckicelake.maintenance.policy import parse_policy
 from duckicelake.maintenance.task import TaskOutcome, UpkeepTask
 from duckicelake.query.processes import QueryProcess, _build_error, remove_left_folders
 from duckicelake.rewrites import processes
 from duckicelake.rewrites.actions import compact, sort
+from duckicelake.rewrites.catalog_copy import describe_copy
 from duckicelake.rewrites.processes import open_process
 from duckicelake.rewrites.rows import NewFile, RewriteProcess
+from duckicelake.rewrites.source import RewrittenTable
 from tests.rewrites.test_histories import Control
 from tests.support.waits import wait_until
 
@@ -102,6 +106,28 @@ def test_a_process_rests_while_there_are_writers_alone(services: Services) -> No
         wait_until(lambda: read_state(pid) != "T")
         assert opened._ask(b"F", ONE) == [[1]]
     assert read_state(pid) != "T", "a process that is kept for the next task doesn't rest"
+
+
+def test_a_task_holds_no_transaction_in_postgres(services: Services, ducklake: duckdb.DuckDBPyConnection) -> None:
+    """What others change meanwhile is cleaned up: a row that each batch changes gets no longer."""
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute("CREATE TABLE lake.main.t AS FROM range(3_000_000)")
+    version = load_current_table(services, ("main",), "t")
+    table = RewrittenTable(("main",), "t", version.metadata, version.lake_snapshot, "zstd")
+    others = "SELECT count(*) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"
+    counts = []
+    with open_process(services, Control(), ("main",), "t") as opened:
+        opened.read_copy(describe_copy(services, version))
+        query = {"query": f"SELECT bit_xor(hash(t.range, i)) FROM {table.source}, range(100) o(i)", "parameters": {}}
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(opened._ask, b"F", query)
+            while not asked.done():
+                with services.database.statement(only_reads=True) as cursor:
+                    counts += cursor.execute(others).fetchall()
+                time.sleep(0.05)
+            assert asked.result()
+    assert len(counts) > 5
+    assert counts.count((0,)) > len(counts) / 2
 
 
 def test_a_process_that_rests_ends_with_its_server() -> None:

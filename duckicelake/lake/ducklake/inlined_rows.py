@@ -35,6 +35,9 @@ _CHANGED_QUERY: Final = sql.SQL(
     f"SELECT EXISTS (SELECT FROM {{}} {INLINED_ALIAS}"
     " WHERE (_dl_begin = %(at)s OR _dl_end = %(at)s) AND _dl_begin IS DISTINCT FROM _dl_end)"
 )
+_HAS_ROWS: Final = sql.SQL(
+    "SELECT EXISTS (SELECT FROM {} WHERE begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s))"
+)
 _HEX_TYPES: Final = select_types(lambda row: row.inlined == "bytea")
 
 
@@ -48,6 +51,15 @@ class CopySize(NamedTuple):
 def read_inlined_tables(cursor: Cursor[Row], table_id: int) -> dict[str, int | None]:
     """Read the tables of inlined rows, each with the snapshot whose columns it has; None if unknown."""
     return dict(cursor.execute(_SQL.tables, {"table_id": table_id}).fetchall())
+
+
+def has_inlined_rows(cursor: Cursor[Row], table_id: int, at: int) -> bool:
+    """Return whether a table has inlined rows as of a snapshot."""
+    for name in read_inlined_tables(cursor, table_id):
+        (found,) = cursor.execute(_HAS_ROWS.format(sql.Identifier(name)), {"at": at}).fetchone() or (False,)
+        if found:
+            return True
+    return False
 
 
 def find_columns_snapshot(cursor: Cursor[Row], table_id: int, name: str) -> int:
