@@ -46,6 +46,7 @@ class CreateMaterializedViewRequest(StrictRequest):
     """A materialized view to make. default_namespace: where tables are looked up that the query names without one.
 
     refresh_every: seconds. refresh_on_change: refresh once a source has changed. properties: of its table.
+    replaces: a materialized view of the namespace that the client drops once this one is there: it can be no source.
     """
 
     name: TableNameField
@@ -54,6 +55,7 @@ class CreateMaterializedViewRequest(StrictRequest):
     refresh_every: Seconds | None = None
     refresh_on_change: bool = False
     properties: dict[str, str] = Field(default_factory=dict)
+    replaces: TableNameField | None = None
 
 
 class ScheduleRequest(StrictRequest):
@@ -142,6 +144,7 @@ def create_materialized_view(services: KeyedServices, namespace: NamespacePath, 
         MaterializedQuery(request.query, default, {}),
         Schedule(request.refresh_every, request.refresh_on_change),
         request.properties,
+        request.replaces,
     )
     with _take_slot():
         return build_info(views.create_view(services, new))

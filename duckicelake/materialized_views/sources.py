@@ -64,7 +64,7 @@ class ResolvedQuery:
 
 @dataclass(slots=True)
 class _SourceResolver:
-    """Finds what the names of a query stand for. own_id: of the view's table, which it can't read."""
+    """Finds what the names of a query stand for. own_id: of the table that can't be a source."""
 
     services: Services
     cursor: Transaction
@@ -138,7 +138,12 @@ class _SourceResolver:
                 "view would show them to all who read it: use a view"
             )
         if table_id == self.own_id:
-            raise InvalidRequestError(f"The materialized view reads itself, by {format_full_name(namespace, name)}")
+            full_name = format_full_name(namespace, name)
+            raise InvalidRequestError(
+                f"The new materialized view would read {full_name}, which it replaces: query the sources of that"
+                if self.is_new
+                else f"The materialized view reads itself, by {full_name}"
+            )
 
     def _resolve_view(self, key: NameKey, source: NamedSource) -> ResolvedView:
         """Find a view by its id; one that DuckDB has replaced has another, and is found by its name."""
@@ -178,12 +183,17 @@ def resolve_query(
     query: MaterializedQuery,
     snapshot_id: int,
     own_id: int | None = None,
+    *,
+    is_new: bool = False,
 ) -> ResolvedQuery:
-    """Resolve and check a query. services: for the definer. own_id: of the view's table; None: it is being made.
+    """Resolve and check a query. services: for the definer.
+
+    own_id: of the table that it can't read: the view's own, or of the view that a new one replaces.
+    is_new: the view is being made, so its names stand for what they stand for now.
 
     Raises NoSuchTableError, ForbiddenError, InvalidRequestError, UnsupportedError.
     """
-    resolver = _SourceResolver(services, cursor, process, query, snapshot_id, own_id, own_id is None)
+    resolver = _SourceResolver(services, cursor, process, query, snapshot_id, own_id, is_new)
     tree = check_statement(process.parse(query.sql), resolver.resolve, query.sql)
     check_deterministic(tree)
     states = tuple(resolver.states.values())

@@ -9,7 +9,7 @@ from duckicelake.catalog import tables
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.run import commit_all, render_version
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.caller import SERVER_CALLER, Capability, Principal, format_scope
+from duckicelake.catalog.context.caller import SERVER_CALLER, Capability, Principal, build_refusal, format_scope
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.snapshot_upload import SnapshotUpload
@@ -48,13 +48,20 @@ _SEPARATOR: Final = "\x1f"
 
 @dataclass(frozen=True, slots=True)
 class NewView:
-    """A materialized view to make. properties: of its table."""
+    """A materialized view to make.
+
+    Attributes:
+        properties: of its table.
+        replaces: name of the materialized view that is dropped once this one is there, so that it can be no source.
+
+    """
 
     namespace: Namespace
     name: str
     query: MaterializedQuery
     schedule: Schedule
     properties: dict[str, str]
+    replaces: str | None = None
 
 
 def create_view(services: Services, new: NewView, limits: QueryLimits | None = None) -> MaterializedView:
@@ -62,9 +69,10 @@ def create_view(services: Services, new: NewView, limits: QueryLimits | None = N
 
     Raises:
         AlreadyExistsError, NoSuchNamespaceError.
-        NoSuchTableError: a source isn't there.
+        NoSuchTableError: a source isn't there, or the view that it replaces.
         ForbiddenError: the caller may not read a source, or policies guard one.
-        InvalidRequestError: the query fails, isn't one SELECT, isn't deterministic, or has columns that no table keeps.
+        InvalidRequestError: the query fails, isn't one SELECT, isn't deterministic, has columns that no table keeps, or
+            reads the view that it replaces.
         UnavailableError: there is no room, or the process was ended.
 
     """
@@ -74,17 +82,30 @@ def create_view(services: Services, new: NewView, limits: QueryLimits | None = N
         began = monotonic()
         with services.database.reading() as cursor:
             check_name_free(cursor, to_schema_name(new.namespace), new.name)
+        replaced_id = _find_replaced_id(services, new)
         with open_process(services, choose_limits(services, limits)) as process:
-            return _create(services, new, process, began)
+            return _create(services, new, process, began, replaced_id)
 
     return services.run_once(act, lambda _: find_view(services, new.namespace, new.name))
 
 
-def _create(services: Services, new: NewView, process: ContentProcess, began: float) -> MaterializedView:
+def _find_replaced_id(services: Services, new: NewView) -> int | None:
+    """Find the table of the view that a new one replaces. Raises NoSuchTableError, ForbiddenError."""
+    if new.replaces is None:
+        return None
+    principal = services.caller.principal
+    if not principal.may(Capability.READ, new.namespace, new.replaces):
+        raise build_refusal(new.namespace, new.replaces, principal)
+    return find_view(services, new.namespace, new.replaces).table_id
+
+
+def _create(
+    services: Services, new: NewView, process: ContentProcess, began: float, replaced_id: int | None
+) -> MaterializedView:
     began_ms = services.clock()
     with services.database.reading() as cursor:
         newest, time = view_rows.read_newest_snapshot(cursor)
-        resolved = resolve_query(services, cursor, process.process, new.query, newest)
+        resolved = resolve_query(services, cursor, process.process, new.query, newest, replaced_id, is_new=True)
     process.reach(services, list_places(resolved))
     request = CreateTableRequest(name=new.name, schema_=process.describe(resolved.tree), properties=new.properties)
     metadata = tables.build_first_metadata(services, new.namespace, request)

@@ -152,14 +152,14 @@ class _Views:
     def replace(self) -> str:
         """Create another view beside the one that is there, drop that, and give the other one its name.
 
-        The schedule stays. A query that fails leaves the old view.
+        The schedule stays. A query that fails leaves the old view, as does one that reads it.
         """
         found = self._find()
         if found is None:
             return _describe(self._create(self.statement.name, {}), f"created {self.statement.full_name}")
         kept = {key: found[key] for key in ("refresh-every", "refresh-on-change") if key in found}
         other = f"{self.statement.name}_{uuid4().hex[:12]}"
-        made = self._create(other, kept)
+        made = self._create(other, {**kept, "replaces": self.statement.name})
         try:
             self._change("DELETE", self.statement.name)
         except PipelineError:
@@ -199,8 +199,8 @@ class _Views:
         except MissingTableError:
             return None
 
-    def _create(self, name: str, schedule: dict[str, Any]) -> Any:
-        return self._change("POST", body={"name": name, "query": self.statement.query, **schedule})
+    def _create(self, name: str, options: dict[str, Any]) -> Any:
+        return self._change("POST", body={"name": name, "query": self.statement.query, **options})
 
     def _change(self, method: str, *segments: str, body: Any = None) -> Any:
         return self.lake.client.change(method, self._build_path(*segments), body, seconds=_SECONDS)

@@ -25,9 +25,11 @@ class Views:
     lake: Lake
     services: Services
 
-    def create(self, name: str, sql: str, namespace: Namespace = ("main",)) -> MaterializedView:
+    def create(
+        self, name: str, sql: str, namespace: Namespace = ("main",), replaces: str | None = None
+    ) -> MaterializedView:
         query = MaterializedQuery(write_query(sql), namespace, {})
-        return create_view(self.services, NewView(namespace, name, query, Schedule(), {}))
+        return create_view(self.services, NewView(namespace, name, query, Schedule(), {}, replaces))
 
     def refresh(self, name: str, *, is_whole: bool = False) -> MaterializedView:
         return refresh_view(self.services, ("main",), name, is_whole=is_whole)

@@ -396,3 +396,15 @@ def test_types_that_sums_and_columns_have(views: Views) -> None:
     assert views.refresh("summed").last.mode == "incremental"
     views.assert_exact("kept", plain)
     views.assert_exact("summed", sums)
+
+
+def test_replaced_view_is_one_that_the_new_one_does_not_read(views: Views) -> None:
+    views.create("old", "SELECT k FROM {t}")
+    with pytest.raises(InvalidRequestError, match=r"would read main\.old, which it replaces"):
+        views.create("new", "SELECT {t}.k FROM {t} JOIN old ON true", replaces="old")
+    with pytest.raises(NoSuchTableError, match=r"Materialized view does not exist: main\.t"):
+        views.create("new", "SELECT k FROM {t}", replaces="t")
+    views.create("new", "SELECT k FROM {t}", replaces="old")
+    drop_table(views.services, ("main",), "old", False)
+    views.lake.run("INSERT INTO t VALUES (2, 3, 'y')")
+    assert views.refresh("new").last.mode == "incremental"

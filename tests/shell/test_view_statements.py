@@ -9,11 +9,14 @@ import pytest
 
 import duckicelake
 from duckicelake.errors import BadInputError, PipelineError
+from duckicelake.lake.ducklake.database import build_duckdb_attach
+from duckicelake.postgres.embedded import build_embedded_url
 from duckicelake.rest.connection import Connection
 from duckicelake.shell.completion import KnownNames, complete
 from duckicelake.shell.session import RestSession
 from duckicelake.shell.view_statements import ViewStatement, parse_view_statement, run_view_statement
 from tests.client.conftest import LiveLake, live, shared_lake
+from tests.conftest import new_duckdb
 from tests.shell.conftest import run_shell
 
 __all__ = ["live", "shared_lake"]
@@ -152,6 +155,21 @@ def test_a_replacement_that_fails_leaves_the_old_view(live: LiveLake, space: str
     assert "already exists" in run(live, f"CREATE OR REPLACE MATERIALIZED VIEW {space}.birds AS SELECT 1 AS n", code=6)
     assert '{"n":2}' in run(live, f"FROM {view}")
     assert [one["name"] for one in list_tables(live, space)] == [f"{space}.birds", view]
+
+
+@pytest.mark.parametrize("source", ["v", "over", "over_over"])
+def test_a_replacement_that_reads_the_replaced_view_is_refused(live: LiveLake, space: str, source: str) -> None:
+    """The old view is dropped, so no refresh of the new one could ever succeed."""
+    view = f"{space}.v"
+    run(live, f"CREATE OR REPLACE MATERIALIZED VIEW {view} AS SELECT count(*) AS n FROM birds")
+    with new_duckdb() as duck:
+        duck.execute(build_duckdb_attach(build_embedded_url(live.folder)))
+        duck.execute(f"CREATE VIEW lake.{space}.over AS SELECT n FROM lake.{view}")
+        duck.execute(f"CREATE VIEW lake.{space}.over_over AS SELECT n FROM lake.{space}.over")
+    said = run(live, f"CREATE OR REPLACE MATERIALIZED VIEW {view} AS SELECT * FROM {source}", code=2)
+    assert f"would read {view}, which it replaces" in said
+    assert '{"n":2}' in run(live, f"REFRESH MATERIALIZED VIEW {view}", f"FROM {view}")
+    assert [one["name"] for one in list_tables(live, space) if "over" not in one["name"]] == [f"{space}.birds", view]
 
 
 def test_other_lakes_and_read_only_profiles_are_refused(live: LiveLake, tmp_path: Path) -> None:
