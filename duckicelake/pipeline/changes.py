@@ -55,15 +55,18 @@ class ChangeOutlet(Protocol):
 
 
 class Bookmark:
-    """A file that keeps how far the changes of a table were read."""
+    """A file that keeps how far the changes of a table were read.
 
-    def __init__(self, path: Path, table_uuid: str) -> None:
-        self._path, self._uuid = path, table_uuid
+    after: the snapshot behind which the command is asked to begin, which only a file that isn't there yet leaves open.
+    """
+
+    def __init__(self, path: Path, table_uuid: str, after: int | None = None) -> None:
+        self._path, self._uuid, self._after = path, table_uuid, after
 
     def read(self) -> ChangePosition | None:
         """Read the position; None if there is no file yet.
 
-        Raises BadInputError for one that is another table's, or none of these.
+        Raises BadInputError for one that is another table's, or none of these, or at another place than `after`.
         """
         try:
             position_fields = json.loads(self._path.read_text())
@@ -79,6 +82,11 @@ class Bookmark:
             ) from error
         if uuid != self._uuid:
             raise BadInputError(f"--state {self._path} is of another table ({uuid}): give each table a file of its own")
+        if self._after not in {None, reached.snapshot_id}:
+            raise BadInputError(
+                f"--state {self._path} goes on behind {reached.snapshot_id}; --from {self._after} is another place: "
+                f"leave out --from, or remove {self._path}"
+            )
         return reached
 
     def write(self, reached: ChangePosition) -> None:

@@ -85,7 +85,7 @@ def print_changes(
     options = SinkOptions(
         url=sink,
         table=name,
-        state=None if state is None else StateFile(state),
+        state=None if state is None else StateFile(state, since),
         secret=webhook_secret,
         kafka=kafka,
         allowed=tuple(allow_address or ()),

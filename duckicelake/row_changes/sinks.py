@@ -30,12 +30,20 @@ class FollowedTable:
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """A file that keeps how far a reader is; after a crash it has the old place or the new one."""
+    """A file that keeps how far a reader is; after a crash it has the old place or the new one.
+
+    since: where the reader is asked to begin, which only a file that isn't there yet leaves open.
+    """
 
     path: Path
+    since: str | None = None
 
     def read(self) -> FollowedTable:
-        """Read it. Raises BadInputError for a file that is none of these, and for one that no folder may have."""
+        """Read it.
+
+        Raises BadInputError for a file that is none of these, for one that no folder may have, and for another place
+        than `since`.
+        """
         try:
             found = json.loads(self.path.read_text())
             place = FollowedTable(str(found["table-uuid"]), str(found["position"]))
@@ -48,6 +56,11 @@ class StateFile:
             ) from error
         if find_position(place.position or "") is None:
             raise BadInputError(f"--state {self.path} has no position: {place.position!r}")
+        if self.since not in {None, place.position, _find_snapshot(place)}:
+            raise BadInputError(
+                f"--state {self.path} goes on behind {place.position}; --from {self.since} is another place: leave "
+                f"out --from, or remove {self.path}"
+            )
         return place
 
     def write(self, place: FollowedTable) -> None:
@@ -69,6 +82,11 @@ class StateFile:
         folder = self.path.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise BadInputError(f"--state {self.path} can't be made: no folder {folder} that this user may write to")
+
+
+def _find_snapshot(place: FollowedTable) -> str | None:
+    """Find the snapshot whose end a place is; None for one within a snapshot."""
+    return None if place.change is None or place.change.rows else str(place.change.snapshot_id)
 
 
 class ChangeSink(Protocol):

@@ -25,6 +25,9 @@ def test_bookmark_says_how_far_a_table_was_reported_and_is_no_other_tables(tmp_p
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(BadInputError, match="is of another table"):
         Bookmark(path, "other").read()
+    assert Bookmark(path, "one", after=7).read() == ChangePosition(7, 2)
+    with pytest.raises(BadInputError, match=f"goes on behind 7; --from 6 .*leave out --from, or remove {path}"):
+        Bookmark(path, "one", after=6).read()
     path.write_text('{"snapshot-id": 7}')
     with pytest.raises(BadInputError, match="can't be read"):
         bookmark.read()

@@ -232,6 +232,25 @@ def test_what_ends_a_follower(
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_a_place_to_begin_that_a_file_of_state_overrules_is_refused(history: Changes, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert run(history, state, "main.t", "--from", "1").exit_code == 0
+    before = state.read_text()
+    position = json.loads(before)["position"]
+    for same in (position, position.split(".")[0]):
+        assert run(history, state, "main.t", "--from", same).exit_code == 0
+    for other in ("1", "main"):
+        result = run(history, state, "main.t", "--from", other)
+        assert (result.exit_code, result.stdout, state.read_text()) == (2, "", before)
+        said = f"goes on behind {position}; --from {other} is another place: leave out --from, or remove {state}"
+        assert said in result.stderr
+    state.unlink()
+    assert run(history, state, "main.t", "--from", "1").exit_code == 0
+    StateFile(state).write(FollowedTable("a", "7.3.0"))
+    with pytest.raises(BadInputError, match=r"goes on behind 7\.3\.0; --from 7 is another place"):
+        StateFile(state, "7").read()
+
+
 def test_what_a_follower_goes_on_behind(history: Changes, services: Services, tmp_path: Path) -> None:
     """A column more, a restore, a drop that was undone, another name: each leaves what a reader of the whole has."""
     with services.database.transaction() as cursor:

@@ -62,7 +62,7 @@ def changes(
         )
     request = ChangesRequest(*parse_table(table), from_, to, key or ())
     uuid = run.client.load_table(request.namespace, request.table, "refs")["metadata"]["table-uuid"]
-    bookmark = None if state is None else Bookmark(state, uuid)
+    bookmark = None if state is None else Bookmark(state, uuid, from_)
     with run.spark() as spark, _open_outlet(run, spark, request, uuid, into, bookmark) as outlet:
         run.reporter.begin(f"changes of {request}", unit="snapshots")
         if follow:
