@@ -274,7 +274,7 @@ def _open_watcher(request: FileLoad, *, as_json: bool, agrees: bool) -> Iterator
                 return
             self._hide()
             bar.stop()
-            what = f"{plan.table} would be created" if plan.creates else f"columns of {plan.table} would change"
+            what = _describe_creation(plan) if plan.creates else f"columns of {plan.table} would change"
             _ask(plan, what, f"Load into {request.load.target}?")
             bar.start()
 
@@ -301,12 +301,16 @@ def _build_follower(request: FileLoad, *, agrees: bool) -> LoadWatcher:
             if agrees:
                 return
             if plan.creates:
-                _ask(plan, f"{plan.table} would be created", f"Create {request.load.target}?")
+                _ask(plan, _describe_creation(plan), f"Create {request.load.target}?")
             elif plan.new or plan.widened:
                 changed = ", ".join([*plan.new, *plan.widened])
                 raise BadColumnError(f"Columns of {plan.table} would change ({changed}): give --yes to allow that")
 
     return FollowWatcher()
+
+
+def _describe_creation(plan: LoadPlan) -> str:
+    return f"{plan.table}{' and its namespace' if plan.creates_namespace else ''} would be created"
 
 
 def _ask(plan: LoadPlan, what: str, question: str) -> None:
@@ -328,7 +332,7 @@ def _print_plan(plan: LoadPlan) -> None:
         return "widened" if any(path == name or path.startswith(f"{name}.") for path in plan.widened) else ""
 
     print_rows(("column", "type", ""), [(name, type_, describe(name)) for name, type_ in plan.columns.items()])
-    made = " (would be created)" if plan.creates else ""
+    made = f" (would be created{', with its namespace' if plan.creates_namespace else ''})" if plan.creates else ""
     read = f"{format_count(plan.files, 'file')}, {format_count(plan.bytes, 'byte')}, {format_count(plan.rows, 'row')}"
     typer.echo(f"{plan.table}{made}: {read}; {format_count(plan.bad, 'bad row')}")
 
@@ -342,6 +346,8 @@ def _print_summary(summary: LoadSummary) -> None:
         f"loaded into {summary.table}: {format_count(summary.rows, 'row')} of {format_count(summary.files, 'file')} "
         f"(run id {summary.run_id}; {summary.seconds:.1f} s, {rate:,.0f} rows/s, {summary.bytes / 1e6:,.1f} MB)"
     )
+    for namespace in summary.new_namespaces:
+        typer.echo(f"created the namespace {namespace}")
     if summary.quarantine is not None:
         typer.echo(f"{format_count(summary.quarantined, 'bad row')} in {summary.quarantine}")
 

@@ -102,6 +102,7 @@ def load_files(
         with closing(_Load(lake, request, watcher, duck, temporary, epoch, job)) as load:
             run, bad = load.run(found, str(kind), run)
         summary = _summarize(request, run, bad, (len(found), size), began, is_new=True)
+        summary = replace(summary, new_namespaces=load.new_namespaces)
         job.ends("done", snapshot_ids=summary.snapshot_ids, rows=summary.rows, quarantined=summary.quarantined)
     return summary
 
@@ -156,6 +157,7 @@ class _Load:
         self._meter = StepMeter(duck, watcher)
         self._catalog: Catalog = open_catalog(lake)
         self._found: Sequence[InputFile] = ()
+        self.new_namespaces: tuple[str, ...] = ()
 
     def close(self) -> None:
         """Close the connections to the catalog."""
@@ -190,6 +192,7 @@ class _Load:
         plan = LoadPlan(
             table=str(target),
             creates=is_new,
+            creates_namespace=is_new and not self._lake.client.namespace_exists(target.namespace),
             columns={one.name: str(one.field_type) for one in columns.fields},
             new={} if is_new else {format_path(path): str(type_) for path, type_ in columns.new.items()},
             widened={format_path(path): str(type_) for path, type_ in columns.widened.items()},
@@ -321,7 +324,8 @@ class _Load:
     def _begin_changes(self, table: Table | None, target: Target, columns: LoadColumns) -> Transaction:
         identifier = (*target.namespace, target.table)
         if table is None:
-            self._lake.client.make_namespace(target.namespace)
+            if self._lake.client.make_namespace(target.namespace):
+                self.new_namespaces += (".".join(target.namespace),)
             schema = Schema(*columns.fields)
             spec, order = parse_layout(target, schema)
             with translate_errors():

@@ -57,10 +57,18 @@ class FileLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What a load would do. columns: of the table afterwards; new, widened: of a table that is there."""
+    """What a load would do.
+
+    Attributes:
+        creates_namespace: the table's.
+        columns: of the table afterwards.
+        new, widened: of a table that is there.
+
+    """
 
     table: str
     creates: bool
+    creates_namespace: bool
     columns: Mapping[str, str]
     new: Mapping[str, str]
     widened: Mapping[str, str]
@@ -97,7 +105,7 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class LoadSummary:
-    """What came of a load, by this attempt or an earlier one of its run."""
+    """What came of a load, by this attempt or an earlier one of its run. new_namespaces: that this attempt created."""
 
     table: str
     run_id: str
@@ -109,6 +117,7 @@ class LoadSummary:
     bytes: int
     snapshot_ids: tuple[int, ...]
     seconds: float
+    new_namespaces: tuple[str, ...] = ()
 
 
 class LoadWatcher:

@@ -335,6 +335,18 @@ def test_dry_run_writes_nothing(loads: Loads, table: str) -> None:
     assert not loads.has(table)
 
 
+def test_a_namespace_that_is_new_is_named(loads: Loads, table: str) -> None:
+    file, new = loads.file("a.csv", "id\n1\n"), table.replace("loads.", "loads_new.")
+    assert loads.run(file, "--table", new, "--dry-run")["creates-namespace"] is True
+    assert f"{new} and its namespace would be created" in loads.run(file, "--table", new, code=2)["message"]
+    assert loads.run(file, "--table", new, "--yes")["new-namespaces"] == ["loads_new"]
+    assert loads.run(file, "--table", new)["new-namespaces"] == []
+    assert loads.run(file, "--table", f"{new}_more", "--dry-run")["creates-namespace"] is False
+    words = ("load", file, "--yes", "--uri", loads.lake.uri, "--table")
+    assert "created the namespace loads_newer\n" in invoke(*words, "loads_newer.t").stdout
+    assert "created the namespace" not in invoke(*words, "loads_newer.u").stdout
+
+
 def test_a_view_takes_no_rows(loads: Loads) -> None:
     loads.duck.execute("CREATE SCHEMA IF NOT EXISTS lake.loads")
     loads.duck.execute("CREATE OR REPLACE VIEW lake.loads.v AS SELECT 1 AS id")
