@@ -53,8 +53,10 @@ def test_job_that_runs_is_listed_and_what_waits_for_upkeep(lake: ShownLake, wind
     page.get_by_role("button", name="Count them").click()
     expect(page).to_have_url(re.compile(r"result=running&show=tables$"))
     expect(page.get_by_role("group", name="Tables").get_by_role("row", name=re.compile("sales.orders"))).to_be_visible()
-    page.get_by_role("button", name="Failed").click()
-    expect(page.get_by_text("No such jobs")).to_be_visible()
+    for result in ("Unchanged", "Skipped", "Failed"):
+        page.get_by_role("button", name=result).click()
+        expect(page).to_have_url(re.compile(f"result={result.lower()}"))
+        expect(page.get_by_text("No such jobs")).to_be_visible()
     plan = page.get_by_role("group", name="Due now or next")
     due = plan.get_by_role("row", name=re.compile("sales.orders.*Statistics"))
     expect(due).to_contain_text("no snapshot has statistics of distinct values yet")
@@ -78,6 +80,21 @@ def test_job_of_the_plan_is_put_into_the_queue(lake: ShownLake, window: Visit) -
     task.get_by_role("button", name="Details").click()
     expect(dialog.locator(".fact", has_text="Asked for by")).to_contain_text("anonymous")
     dialog.get_by_role("button", name="Close").click()
+
+
+def test_refresh_is_asked_for_without_an_estimate_that_it_has_not(lake: ShownLake, window: Visit) -> None:
+    """A refresh and a followed Delta table read what their source has, so the plan knows no files of theirs."""
+    view = {"name": "seen", "query": "SELECT count(*) AS n FROM orders", "refresh-every": 3600}
+    lake.ask("POST", "/v1/namespaces/sales/materialized-views", view)
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/upkeep")
+    plan, dialog = page.get_by_role("group", name="Due now or next"), page.get_by_role("dialog")
+    for name, count in (("sales.seen.*Refresh", 0), ("sales.orders.*Remove orphans", 1)):
+        plan.get_by_role("row", name=re.compile(name)).get_by_role("button", name="Do it").click()
+        expect(dialog.get_by_role("button", name="Put it into the queue")).to_be_visible()
+        expect(dialog.get_by_text("would be read")).to_have_count(count)
+        dialog.get_by_role("button", name=re.compile("Cancel|Close")).first.click()
+    lake.ask("DELETE", "/v1/namespaces/sales/materialized-views/seen")
 
 
 def test_what_a_lake_does_by_itself_is_shown_and_changed(lake: ShownLake, window: Visit) -> None:

@@ -40,10 +40,12 @@ export function RequestUpkeep({ warehouse, job, close }: ActProps & { job?: Plan
       {job ? (
         <>
           <p className="breaks">{job.why}</p>
-          <p className="banner good">
-            {formatCount(job.estimate["files-read"])} files with {formatBytes(job.estimate["bytes-read"])} would be
-            read, {formatCount(job.estimate["files-saved"])} files saved.
-          </p>
+          {job.source == null ? (
+            <p className="banner good">
+              {formatCount(job.estimate["files-read"])} files with {formatBytes(job.estimate["bytes-read"])} would be
+              read, {formatCount(job.estimate["files-saved"])} files saved.
+            </p>
+          ) : null}
         </>
       ) : (
         <p>

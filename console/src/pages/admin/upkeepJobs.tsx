@@ -17,6 +17,8 @@ const RESULTS = [
   ["", "All"],
   ["running", "Running"],
   ["done", "Done"],
+  ["unchanged", "Unchanged"],
+  ["skipped", "Skipped"],
   ["failed", "Failed"],
   ["lost", "Lost"],
 ] as const;
