@@ -24,6 +24,7 @@ CatalogError
 │   ├── NamespaceNotEmptyError
 │   ├── ProtectedError                  it says `ducklake.protected=true`: it can't be dropped
 │   ├── JobHeldError                    another job of the pipeline has the lease
+│   ├── TaskHeldError                   a task in the queue of upkeep has the place of the one asked for
 │   ├── JobEndedError                   the job has ended, or another has taken over its lease
 │   ├── TxnAlreadyAppliedError          the table has the txn of the posted rows: nothing to do
 │   └── CommitFailedError               a requirement no longer holds: nothing was written, retry on fresh metadata
@@ -216,6 +217,12 @@ class JobHeldError(ConflictError):
     """Another job of the pipeline has the lease."""
 
     kind = "job-held"
+
+
+class TaskHeldError(ConflictError):
+    """The queue of upkeep has a task in the place of the one that is asked for; nothing was queued."""
+
+    kind = "task-held"
 
 
 class JobEndedError(ConflictError):

@@ -77,7 +77,8 @@ def run(
     """Let the lake's workers do what tables need now, whatever it does by itself, and wait for them.
 
     Snapshots expire and orphans are removed only where a policy says so; orphans also by --only. Exits with 1 if a task
-    is blocked or has failed, or a table has a wrong policy. Ctrl-C ends the wait, not the tasks.
+    is blocked or has failed, a table has a wrong policy, or a task of the same kind runs already; with 6 if nothing
+    could be queued therefore. Ctrl-C ends the wait, not the tasks.
     """
     from duckicelake.errors import BadInputError
 

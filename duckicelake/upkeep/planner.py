@@ -9,8 +9,8 @@ from typing import Final
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.scan_explanation import parse_file_condition
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.errors import BadInputError, InvalidRequestError
-from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
+from duckicelake.errors import BadInputError, InvalidRequestError, TaskHeldError, summarize
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake import maintenance, snapshots
 from duckicelake.lake.ducklake.maintenance import InlinedRowStats, UpkeepStatistics
 from duckicelake.lake.side_tables.unreadable_files import read_unreadable
@@ -21,7 +21,7 @@ from duckicelake.maintenance.task import UpkeepTask
 from duckicelake.postgres.queries import Transaction
 from duckicelake.upkeep import queue
 from duckicelake.upkeep.actions import list_kinds
-from duckicelake.upkeep.queue import DueTask
+from duckicelake.upkeep.queue import DueTask, HeldTask
 from duckicelake.upkeep.sources import find_asked
 
 _CHUNK_TABLES: Final = 1000
@@ -55,7 +55,7 @@ def plan_lake(services: Services, pause_seconds: float, *, is_forced: bool = Fal
     began = time.monotonic()
     due = [item for item in find_due(services, now_ms, leaves_unreadable=True) if _is_automatic(item)]
     with services.database.transaction() as cursor:
-        count = queue.enqueue(cursor, due) if due else 0
+        count = queue.enqueue(cursor, due).ready if due else 0
         queue.forget_tasks(cursor, (*JOB_KINDS, PROBLEM_KIND), due)
         queue.note_plan(cursor, snapshot, max(pause_seconds, _PAUSE_RATIO * (time.monotonic() - began)))
     return count
@@ -68,9 +68,10 @@ def request_tasks(
     kinds: Collection[str],
     idle: IdleKinds | None = None,
 ) -> Sequence[DueTask]:
-    """Put what tables need now into the queue, whatever they do by themselves, and return it. BadInputError.
+    """Put what tables need now into the queue, whatever they do by themselves, and return it.
 
-    Tables with wrong policies are returned with their problem, and nothing of them is queued.
+    Raises BadInputError; TaskHeldError if the queue can take nothing of it now. Tables with wrong policies are returned
+    with their problem, and so is what the queue can't take; nothing of them is queued.
     kinds: only these; none given: all, but those that delete for ever only where a policy asks for them. idle: looks
     at the policies of the tables.
     """
@@ -81,10 +82,7 @@ def request_tasks(
     asked = find_asked(services, namespace, table, kinds)
     found = [item for item in planned if item.task.kind in list_kinds() and (kinds or item.task.is_chosen)]
     found += [item for item in asked if item.problem is None]
-    if found:
-        with services.database.transaction() as cursor:
-            queue.enqueue(cursor, found, requested_by=services.caller.principal.name)
-    return found + [item for item in (*planned, *asked) if item.problem is not None]
+    return _request(services, found) + [item for item in (*planned, *asked) if item.problem is not None]
 
 
 def request_part(
@@ -93,7 +91,8 @@ def request_part(
     """Put rewrites of the files that may hold rows of a condition into the queue, due or not, and return them.
 
     kinds: compact or sort; none given: compact, which then takes two small files for many. Raises NoSuchTableError;
-    InvalidRequestError for a condition that statistics don't decide, or a policy that keeps workers from the table.
+    InvalidRequestError for a condition that statistics don't decide, or a policy that keeps workers from the table;
+    TaskHeldError as `request_tasks`.
     """
     wrong = sorted(set(kinds) - {"compact", "sort"})
     if wrong:
@@ -117,9 +116,30 @@ def request_part(
         DueTask(row.table_id, UpkeepTask(kind, namespace, table, why, policy, size, where), where, policies)
         for kind in sorted(set(kinds)) or ("compact",)
     ]
+    return _request(services, found)
+
+
+def _request(services: Services, due: Sequence[DueTask]) -> list[DueTask]:
+    """Put tasks that are asked for into the queue; what it can't take comes back with its problem. TaskHeldError."""
+    if not due:
+        return []
     with services.database.transaction() as cursor:
-        queue.enqueue(cursor, found, requested_by=services.caller.principal.name)
-    return found
+        queued = queue.enqueue(cursor, due, requested_by=services.caller.principal.name).keys
+        refused = [item for item in due if item.key not in queued]
+        held = queue.read_held(cursor, refused) if refused else {}
+    problems = [_explain_held(item.task, held[item.key]) for item in refused]
+    if len(problems) == len(due):
+        raise TaskHeldError(f"Nothing was put into the queue: {summarize(problems)}")
+    taken = [item for item in due if item.key in queued]
+    return taken + [replace(item, problem=problem) for item, problem in zip(refused, problems, strict=True)]
+
+
+def _explain_held(task: UpkeepTask, held: HeldTask) -> str:
+    """Say what of the same table and kind keeps a task out of the queue."""
+    name = format_full_name(task.namespace, task.table)
+    where = "" if held.where is None else f", where {held.where},"
+    state = "runs" if held.state == "running" else "is in the queue"
+    return f"{task.kind} of {name}{where} {state}: ask for it again once that has ended"
 
 
 def find_due(

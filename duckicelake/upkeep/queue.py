@@ -46,6 +46,19 @@ class DueTask:
     policies: Mapping[str, str]
     problem: str | None = None
 
+    @property
+    def key(self) -> tuple[int, str]:
+        """Return (table id, kind), of which the queue has one task."""
+        return self.table_id, self.task.kind
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueuedTasks:
+    """What has come into the queue. keys: (table id, kind) of each. ready: how many may be taken since then."""
+
+    keys: frozenset[tuple[int, str]]
+    ready: int
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimedTask:
@@ -66,6 +79,14 @@ class ClaimedTask:
     now_ms: int
     is_late: bool
     is_asked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTask:
+    """A task that keeps another of its table and kind out of the queue. where: its condition."""
+
+    where: str | None
+    state: State
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +193,10 @@ def write_policies(cursor: Transaction, policies: Mapping[str, str]) -> None:
 
 def enqueue(
     cursor: Transaction, due: Sequence[DueTask], *, requested_by: str | None = None, is_repeated: bool = False
-) -> int:
-    """Put tasks into the queue, and return how many may be taken since then. The commit wakes idle workers for these.
+) -> EnqueuedTasks:
+    """Put tasks into the queue, and return those that are there as given. The commit wakes idle workers for new ones.
 
+    A task of the same table and kind that runs stays, and one that was asked for with another condition.
     requested_by: who asks for them; they then need no change of the table. is_repeated: neither do they then.
     """
     encoded: dict[frozenset[tuple[str, str]], str] = {}  # tables by the thousand have few policies
@@ -196,10 +218,18 @@ def enqueue(
         "requested_by": requested_by,
         "is_repeated": is_repeated,
     }
-    count = sum(bool(row[0]) for row in cursor.execute(_SQL.enqueue, parameters))
-    if count:
+    rows = cursor.execute(_SQL.enqueue, parameters).fetchall()
+    ready = sum(bool(is_ready) for *_, is_ready in rows)
+    if ready:
         cursor.execute(_SQL.notify, {"channel": CHANNEL})
-    return count
+    return EnqueuedTasks(frozenset((table_id, kind) for table_id, kind, _ in rows), ready)
+
+
+def read_held(cursor: Transaction, due: Sequence[DueTask]) -> dict[tuple[int, str], HeldTask]:
+    """Read what the queue has in the places of tasks, by table id and kind."""
+    parameters = {"table_ids": [item.table_id for item in due], "kinds": [item.task.kind for item in due]}
+    rows = cursor.execute(_SQL.held, parameters).fetchall()
+    return {(table_id, kind): HeldTask(*rest) for table_id, kind, *rest in rows}
 
 
 def read_schema(cursor: Transaction) -> str:

@@ -95,9 +95,11 @@ class RequestedTask(SpecModel):
 
 
 class RequestedTasks(SpecModel):
-    """The tasks that were put into the queue; none where nothing is due. problems: of tables with wrong policies.
+    """The tasks that were put into the queue; none where nothing is due.
 
-    notes: of kinds that were asked for and that no table's policies ask for, and what to set.
+    problems: of tables with wrong policies, and of what the queue can't take until a task of the same table and kind
+    has ended. If it can take nothing, the answer is 409. notes: of kinds that were asked for and that no table's
+    policies ask for, and what to set.
     """
 
     tasks: tuple[RequestedTask, ...]

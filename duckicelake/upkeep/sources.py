@@ -186,7 +186,7 @@ def _enqueue(services: Services, tasks: Sequence[UpkeepTask]) -> int:
     if not due:
         return 0
     with services.database.transaction() as cursor:
-        return queue.enqueue(cursor, due, is_repeated=True)
+        return queue.enqueue(cursor, due, is_repeated=True).ready
 
 
 def list_presence(settings: Settings) -> list[str]:

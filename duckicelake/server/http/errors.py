@@ -167,6 +167,7 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.NamespaceNotEmptyError: HttpError(409, "NamespaceNotEmptyException"),
     errors.ProtectedError: HttpError(409, "ProtectedException"),
     errors.JobHeldError: HttpError(409, "JobHeldException"),
+    errors.TaskHeldError: HttpError(409, "TaskHeldException"),
     errors.JobEndedError: HttpError(409, "JobOverException"),
     errors.TxnAlreadyAppliedError: HttpError(409, "AlreadyAppliedException"),
     errors.CommitFailedError: HttpError(409, "CommitFailedException"),

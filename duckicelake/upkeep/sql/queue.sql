@@ -50,8 +50,9 @@ UPDATE duckicelake_upkeep SET policies = %(policies)s, next_plan = clock_timesta
 
 -- enqueue: put due tasks into the queue; what ended is due again once the table has changed, or a day later, but not
 -- before it is available. A plan leaves a task of a part of a table as it was asked for, and what waits or is blocked as it
--- is if nothing differs. Where other policies hold by now, none waits. Returned: whether a worker may take the task now and
--- could not before
+-- is if nothing differs. Where other policies hold by now, none waits. A request leaves what was asked for with another
+-- condition, and what runs. Returned: what is in the queue as it was given, and whether a worker may take it now and could
+-- not before
 INSERT INTO duckicelake_upkeep_task AS t
     (table_id, kind, state, why, message, estimate, rank, digest, policies, target_size, condition, requested_by)
 SELECT n.table_id, n.kind, CASE WHEN n.problem IS NULL THEN 'queued' ELSE 'blocked' END, n.why, n.problem, n.estimate::json,
@@ -80,17 +81,25 @@ SET state = CASE WHEN t.state IN ('queued', 'waiting') AND EXCLUDED.state = 'que
     why = EXCLUDED.why, estimate = EXCLUDED.estimate, rank = EXCLUDED.rank, digest = EXCLUDED.digest,
     policies = EXCLUDED.policies, target_size = EXCLUDED.target_size, condition = EXCLUDED.condition,
     requested_by = coalesce(EXCLUDED.requested_by, t.requested_by), claim = NULL, worker = NULL, counts = '{}'
-WHERE (t.state IN ('queued', 'waiting') AND (EXCLUDED.requested_by IS NOT NULL OR (t.condition IS NULL
+WHERE (t.state IN ('queued', 'waiting') AND EXCLUDED.requested_by IS NOT NULL
+       AND (t.requested_by IS NULL OR t.condition IS NOT DISTINCT FROM EXCLUDED.condition))
+   OR (t.state IN ('queued', 'waiting') AND EXCLUDED.requested_by IS NULL AND t.condition IS NULL
        AND (EXCLUDED.state, EXCLUDED.why, EXCLUDED.estimate::text, EXCLUDED.rank, EXCLUDED.digest, EXCLUDED.policies::text,
             EXCLUDED.target_size)
-           IS DISTINCT FROM ('queued', t.why, t.estimate::text, t.rank, t.digest, t.policies::text, t.target_size))))
+           IS DISTINCT FROM ('queued', t.why, t.estimate::text, t.rank, t.digest, t.policies::text, t.target_size))
    OR (t.state NOT IN ('running', 'queued', 'waiting') AND (EXCLUDED.requested_by IS NOT NULL OR (
        (t.available <= clock_timestamp() OR t.policies::text <> EXCLUDED.policies::text)
        AND (CASE WHEN %(is_repeated)s THEN (EXCLUDED.state, EXCLUDED.message) IS DISTINCT FROM (t.state, t.message)
             ELSE t.digest <> EXCLUDED.digest
                  AND (t.state = 'done' OR t.changed < clock_timestamp() - interval '1 minute') END
             OR t.changed < clock_timestamp() - interval '1 day'))))
-RETURNING t.state = 'queued' AND t.available >= statement_timestamp();
+RETURNING t.table_id, t.kind, t.state = 'queued' AND t.available >= statement_timestamp();
+
+-- held: of tables and kinds what the queue has, with its condition; a task whose worker is lost is queued
+SELECT t.table_id, t.kind, t.condition,
+       CASE WHEN t.state = 'running' AND t.lease_until < clock_timestamp() THEN 'queued' ELSE t.state END
+FROM unnest(%(table_ids)s::bigint[], %(kinds)s::text[]) AS n (table_id, kind)
+JOIN duckicelake_upkeep_task t USING (table_id, kind);
 
 -- notify: workers of new tasks in this lake
 SELECT pg_notify(%(channel)s, current_schema());
