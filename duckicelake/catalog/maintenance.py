@@ -61,6 +61,7 @@ class TableStatistics(SpecModel):
     manifests: int
     small_manifests: int
     plain_deletes: int
+    has_single_values: bool
 
 
 class FoundFile(SpecModel):

@@ -111,6 +111,7 @@ class UpkeepInfo:
     manifests: int
     small_manifests: int
     plain_deletes: int = 0
+    has_single_values: bool = True
 
     @property
     def size(self) -> TableSize:

@@ -24,6 +24,7 @@ class MaintenanceState:
     hold. by_deleted_tenths: how many files have lost a tenth of their rows or more, two tenths, … nine tenths.
     sorted_by: the order in which a job wrote all files, in the columns' present names; None: none did, it didn't say,
     or only the settings of a server ask for one. sortable_columns: in lower case; None: it didn't say.
+    has_single_values: whether any column has, not only structs, lists, maps, variants and geometries.
     """
 
     namespace: tuple[str, ...]
@@ -56,6 +57,7 @@ class MaintenanceState:
     manifests: int = 0
     small_manifests: int = 0
     plain_deletes: int = 0
+    has_single_values: bool = True
 
 
 _STATE_FIELDS: Final = {
@@ -240,7 +242,7 @@ def _explain_manifest_packing(table: MaintenanceState, policy: MaintenancePolicy
 
 
 def _explain_statistics(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
-    if not policy.statistics or not table.files + table.inlined_rows:
+    if not (policy.statistics and table.has_single_values and table.files + table.inlined_rows):
         return None
     if table.described_ms is None:
         return "no snapshot has statistics of distinct values yet"

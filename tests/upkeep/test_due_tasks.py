@@ -7,8 +7,9 @@ import duckdb
 import pytest
 
 from duckicelake.maintenance.policy import AUTOMATIC
+from duckicelake.upkeep.planner import request_tasks
 from duckicelake.upkeep.worker import Worker
-from tests.support.client import Client, duckdb_rows, set_properties
+from tests.support.client import NS, Client, duckdb_rows, set_properties
 from tests.support.seams import fresh
 from tests.upkeep.test_queue import LIMITS, make_ready, only, plan, set_policies, tasks
 
@@ -44,6 +45,32 @@ def test_compaction_that_is_due_leaves_fewer_files(
             raise AssertionError(f"still due after {ROUNDS} times: {files}")
         assert duckdb_rows(ducklake) == before
     assert len(list_sizes(ducklake)) < len(sizes)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ("STRUCT(x INTEGER)", "{'x': 1}"),
+        ("INTEGER[]", "[1]"),
+        ("MAP(VARCHAR, INTEGER)", "MAP {'a': 1}"),
+        ("VARIANT", "1::VARIANT"),
+    ],
+)
+def test_statistics_are_due_only_where_a_column_has_single_values(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, type_: str, value: str
+) -> None:
+    services = client.services
+    set_policies(services, {AUTOMATIC: "statistics"})
+    client.create("u")
+    ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+    ducklake.execute(f"CREATE TABLE lake.ns.t (value {type_})")
+    ducklake.execute(f"INSERT INTO lake.ns.t VALUES ({value})")
+    assert plan(services) == 0
+    assert request_tasks(services, NS, "t", ("statistics",)) == []
+    ducklake.execute("ALTER TABLE lake.ns.t ADD COLUMN id INTEGER")
+    assert plan(services) == 1
+    assert Worker(LIMITS).work(services)
+    assert (only(services).state, only(services).counts["columns"]) == ("done", 1)
 
 
 def test_packing_that_is_due_leaves_fewer_manifests(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:

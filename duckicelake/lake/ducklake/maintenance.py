@@ -34,7 +34,7 @@ class UpkeepStatistics:
     for which a branch keeps its snapshots. described_ms: the newest snapshot with statistics. cleaned_ms: when orphans
     were last looked for. sorted_by: the order in which the last job sorted all files, if it says.
     sortable_columns: in lower case, if the policies ask for an order. delete_files: Iceberg's. location,
-    format_version: None if no Iceberg client knows the table.
+    format_version: None if no Iceberg client knows the table. has_single_values: whether any column has.
     """
 
     table_id: int
@@ -68,6 +68,7 @@ class UpkeepStatistics:
     manifests: int
     small_manifests: int
     plain_deletes: int
+    has_single_values: bool
 
 
 def read_table_ids(

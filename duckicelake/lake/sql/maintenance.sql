@@ -234,6 +234,12 @@ listed AS (
                               WHERE h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id))) m) m
               GROUP BY content, spec_id) g) l
 ),
+-- tables with a column of single values, of which distinct ones are counted
+counted AS (
+    SELECT DISTINCT table_id FROM ducklake_column
+    WHERE table_id = ANY(%(table_ids)s) AND end_snapshot IS NULL AND parent_column IS NULL
+      AND column_type NOT IN ('struct', 'list', 'map', 'variant', 'geometry')
+),
 -- delete files from before a table had a format version with deletion vectors
 outdated AS (
     SELECT k.table_id, count(*) AS files
@@ -266,13 +272,15 @@ SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.
        coalesce(f.by_deleted_tenths, ARRAY[0,0,0,0,0,0,0,0,0]),
        coalesce(m.by_part, '{}'), coalesce(m.files, 0)::bigint, coalesce(m.bytes, 0)::bigint,
        coalesce(h.snapshots, 0), h.oldest_ms, r.refs_end_ms, r.branch_age_ms, h.current_ms, h.described_ms, c.cleaned_ms,
-       coalesce(l.manifests, 0), coalesce(l.small_manifests, 0), coalesce(x.files, 0)
+       coalesce(l.manifests, 0), coalesce(l.small_manifests, 0), coalesce(x.files, 0),
+       n.table_id IS NOT NULL
 FROM sized s
 LEFT JOIN filed f USING (table_id)
 LEFT JOIN small m USING (table_id)
 LEFT JOIN history h USING (table_id)
 LEFT JOIN retained r USING (table_id)
 LEFT JOIN listed l USING (table_id)
+LEFT JOIN counted n USING (table_id)
 LEFT JOIN outdated x USING (table_id)
 LEFT JOIN whole o ON o.schema_name = s.schema_name AND o.table_name = s.table_name AND o.kind = 'sort'
 -- the order in the names that its columns have now
