@@ -279,9 +279,9 @@ def _check_rows(group: RewriteGroup, written: int) -> None:
     """Raise DamagedTableError if DuckDB has read more or fewer rows than the catalog counts: none may be lost."""
     if written != group.rows:
         raise DamagedTableError(
-            f"DuckDB reads {format_count(written, 'row')} in "
-            f"{format_count(len(group.files), 'file')} from {group.files[0].path} on, and the catalog "
-            f"counts {group.rows}: nothing was rewritten. `duckicelake doctor` says which file is damaged"
+            f"DuckDB reads {format_count(written, 'row')} in {format_count(len(group.files), 'file')} from "
+            f"{group.files[0].path} on, and the catalog counts {format_count(group.rows, 'row')}: nothing was "
+            "rewritten. `duckicelake doctor` says which file is damaged"
         )
 
 

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from duckicelake.errors import DamagedTableError
 from duckicelake.lake.state import FileRow
 from duckicelake.maintenance.policy import parse_policy
+from duckicelake.rewrites.actions import _check_rows
 from duckicelake.rewrites.selection import FilePaths, MemberFile, RewriteGroup, choose_groups
 from duckicelake.rewrites.source import write_path_filter
 
@@ -41,3 +43,10 @@ def test_names_are_listed_where_many_bytes_lie_between() -> None:
     files = make_files([f"f/b{number:05}.parquet" for number in range(100)])
     others = make_files(["f/b00050x.parquet"], size=100)
     assert count_names(files, others) == 102
+
+
+@pytest.mark.parametrize(("count", "written", "says"), [(1, 1_200, "1,200 rows in 1 file"), (1_200, 1, "1,200 rows:")])
+def test_rows_that_are_not_those_of_the_catalog_are_counted(count: int, written: int, says: str) -> None:
+    group = RewriteGroup(tuple(make_files([f"f/{number}.parquet" for number in range(count)])), 1)
+    with pytest.raises(DamagedTableError, match=says):
+        _check_rows(group, written)
