@@ -41,7 +41,7 @@ def _explain(kind: str, policy: MaintenancePolicy, policies: Mapping[str, str]) 
     if not policy.enabled:
         return explain_disabled(policies)
     is_asked, reason = {
-        "sort": (policy.order is not None, "set maintenance.sort.order"),
+        "sort": (policy.order is not None, "set maintenance.sort.order (by a table's own order only --where sorts)"),
         "compact": (policy.compacts, "maintenance.compaction.enabled is false"),
         "bloom-filters": (bool(policy.filter_columns), f"set {BLOOM_FILTER_PREFIX}<name>=true on the table"),
         "statistics": (policy.statistics, "maintenance.statistics.enabled is false"),

@@ -17,6 +17,7 @@ from tests.upkeep.test_queue import LIMITS, set_policies
 
 pytestmark = pytest.mark.commands
 Upkeep = Callable[..., CompletedProcess[str]]
+NO_ORDER = "set maintenance.sort.order (by a table's own order only --where sorts)"
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_plan_queue_and_history(client: Client, upkeep: Upkeep) -> None:
     ("kind", "policies", "says"),
     [
         ("bloom-filters", {}, "set write.parquet.bloom-filter-enabled.column.<name>=true on the table"),
-        ("sort", {}, "set maintenance.sort.order"),
+        ("sort", {}, NO_ORDER),
         ("compact", {"maintenance.compaction.enabled": "false"}, "maintenance.compaction.enabled is false"),
         ("statistics", {}, "maintenance.statistics.enabled is false"),
         ("expire", {}, "set history.expire.max-snapshot-age-ms, or maintenance.expire.enabled=true"),
@@ -93,7 +94,7 @@ def test_run_says_that_no_table_asks_for_a_kind_and_what_to_set(
 def test_run_says_of_a_kind_that_no_table_asks_for_it_beside_others_that_are_done(upkeep: Upkeep) -> None:
     for options in ((), ("--json",)):
         ended = upkeep("run", "--only", "sort", "--only", "compact", "--no-wait", *options)
-        assert ended.stderr == "no table asks for sort: set maintenance.sort.order\n"
+        assert ended.stderr == f"no table asks for sort: {NO_ORDER}\n"
     assert [note.split(":")[0] for note in json.loads(ended.stdout)["notes"]] == ["no table asks for sort"]
 
 
