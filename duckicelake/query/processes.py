@@ -60,6 +60,8 @@ _ENDED: Final = "The process that ran the query has ended; it may have taken too
 _TOO_SLOW: Final = "The query took longer than it may: ask for less, or for more seconds"
 _OWN_MEMORY: Final = re.compile(r"^RssAnon:\s*(\d+) kB$", re.MULTILINE)
 _QUOTED_TEXT: Final = re.compile(r'"[^"]*"')
+_LOGIN: Final = re.compile("connect to Postgres at")
+"""Where DuckDB repeats the login to Postgres."""
 _REFUSALS: Final = frozenset({"IOException", "InternalException", "FatalException", "PermissionException"})
 """DuckDB's errors that aren't the statement's fault."""
 _LOST_POSTGRES: Final = re.compile(
@@ -395,6 +397,8 @@ def _create_memory() -> int:
 
 def _build_error(described: Mapping[str, str]) -> Exception:
     kind, message = described["kind"], described["message"]
+    if _LOGIN.search(message):
+        message = _QUOTED_TEXT.sub('"…"', message)
     if kind == "InterruptException":
         return InvalidRequestError(_TOO_SLOW)
     if kind == "OutOfMemoryException":

@@ -149,6 +149,14 @@ class Rewrite:
 
     def _choose(self, process: RewriteProcess) -> tuple[TableVersion, list[RewriteGroup]]:
         """Have the process read the table as it is, but for files that DuckDB can't open; choose what to rewrite."""
+        while True:
+            hidden = len(self.damage.hidden)
+            chosen = self._choose_once(process)
+            if len(self.damage.hidden) == hidden:
+                return chosen
+            self.control.check()
+
+    def _choose_once(self, process: RewriteProcess) -> tuple[TableVersion, list[RewriteGroup]]:
         version = load_current_table(self.services, self.task.namespace, self.task.table)
         files = read_member_files(self.services, version)
         hidden = [file.row.ducklake_id for file in files if file.path in self.damage.hidden]

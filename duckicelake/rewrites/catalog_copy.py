@@ -19,7 +19,9 @@ from duckicelake.query.processes import OpenOrder
 from duckicelake.rewrites.source import TABLE_COPY, quote
 
 _SOURCE: Final = "lake_in_postgres"
-_EMPTY: Final = frozenset({"ducklake_inlined_data_tables", "ducklake_files_scheduled_for_deletion"})
+_EMPTY: Final = frozenset(
+    {"ducklake_inlined_data_tables", "ducklake_files_scheduled_for_deletion", "ducklake_file_column_stats"}
+)
 """Tables of which the copy has no rows: it has files alone, as DuckLake writes inlined rows otherwise in Postgres."""
 
 

@@ -117,5 +117,5 @@ def _take_turns(opened: RewriteProcess, control: TaskControl, cores_per_thread: 
     while not ended.wait(_WORK_SECONDS):
         share = control.share * cores_per_thread
         if opened.is_open and share < 1:
-            with opened.process.pause():
+            with opened.turn, opened.process.pause():
                 ended.wait(_WORK_SECONDS / share - _WORK_SECONDS)

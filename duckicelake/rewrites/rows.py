@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from duckicelake.bridge.values.types import quote_identifier
@@ -65,11 +66,14 @@ class RewriteProcess:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     is_open: bool = False
     has_failed: bool = False
+    turn: Lock = field(default_factory=Lock, repr=False)
+    """Held while the process rests, or does what is not to be interrupted by a rest."""
 
     def read_copy(self, copy: Mapping[str, Any]) -> None:
         """Read the table by another copy of its catalog from now on. Raises UnavailableError if it can't be made."""
         try:
-            self._ask(b"V", copy)
+            with self.turn:  # it has a transaction in Postgres for this long
+                self._ask(b"V", copy)
         except ProcessFailedError as error:
             raise UnavailableError(f"DuckDB can't copy the table's catalog: {error}") from error
 

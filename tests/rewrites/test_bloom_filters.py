@@ -80,6 +80,26 @@ def test_files_get_filters_once(services: Services, client: Client, duck: Duck, 
     assert_sound(services)
 
 
+def test_damaged_footer_keeps_no_filter_from_other_files(services: Services, client: Client, duck: Duck) -> None:
+    set_policies(services, {AUTOMATIC: "bloom-filters"})
+    client.create(properties={f"{ASKED}id": "true"})
+    for number in range(4):
+        insert_file(duck, 1000 * number)
+    rows = duckdb_rows(duck)
+    version = load_current_table(services, NS, "t")
+    path = local(read_member_files(services, version)[1].path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-8] + bytes(8))
+    counts = work(services)
+    assert counts is not None
+    assert counts["rewritten files"] == 3
+    (task,) = tasks(services)
+    assert path.name in str(task.message)
+    path.write_bytes(data)
+    assert duckdb_rows(duck) == rows
+    assert sorted(list_filtered(duck)) == [False, True]
+
+
 def test_files_that_have_filters_are_read_once_and_not_written(services: Services, client: Client, duck: Duck) -> None:
     set_policies(services, {AUTOMATIC: "bloom-filters"})
     client.create(properties={f"{ASKED}name": "true"})

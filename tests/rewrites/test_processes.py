@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
+from threading import Event
 from typing import Any
 
 import duckdb
@@ -108,6 +109,35 @@ def test_a_process_rests_while_there_are_writers_alone(services: Services) -> No
     assert read_state(pid) != "T", "a process that is kept for the next task doesn't rest"
 
 
+def test_a_process_does_not_rest_while_it_copies_the_catalog(
+    services: Services, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    ducklake.execute("CREATE TABLE lake.main.t AS FROM range(10)")
+    version = load_current_table(services, ("main",), "t")
+    control, states, is_over = Control(), list[str](), Event()
+    control.share = 0.02
+    with open_process(services, control, ("main",), "t") as opened, ThreadPoolExecutor(1) as pool:
+        opened._ask(b"F", ONE)
+        ask = opened._ask
+
+        def look() -> None:
+            while not is_over.wait(0.002):
+                states.append(read_state(opened.process.pid))
+
+        def watch(_self: RewriteProcess, kind: bytes, order: dict[str, Any]) -> Any:
+            looking = pool.submit(look)
+            answer = ask(kind, order)
+            is_over.set()
+            looking.result()
+            return answer
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RewriteProcess, "_ask", watch)
+            opened.read_copy(describe_copy(services, version))
+    assert len(states) > 3
+    assert "T" not in states
+
+
 def test_a_task_holds_no_transaction_in_postgres(services: Services, ducklake: duckdb.DuckDBPyConnection) -> None:
     """What others change meanwhile is cleaned up: a row that each batch changes gets no longer."""
     ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
@@ -184,6 +214,13 @@ def test_too_little_memory_names_the_setting(
 def test_a_postgres_that_is_away_is_no_fault_of_the_statement(text: str) -> None:
     """A task would be blocked, as if its table couldn't be read; DuckDB says this of a Postgres that was killed."""
     assert isinstance(_build_error({"kind": "TransactionException", "message": text}), UnavailableError)
+
+
+def test_a_refused_login_is_not_repeated() -> None:
+    text = 'IO Error: Unable to connect to Postgres at "host=h password=secret": connection refused'
+    error = _build_error({"kind": "IOException", "message": text})
+    assert isinstance(error, UnavailableError)
+    assert "secret" not in str(error)
 
 
 def test_a_sort_of_more_rows_than_memory_spills(

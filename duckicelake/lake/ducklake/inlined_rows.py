@@ -36,7 +36,8 @@ _CHANGED_QUERY: Final = sql.SQL(
     " WHERE (_dl_begin = %(at)s OR _dl_end = %(at)s) AND _dl_begin IS DISTINCT FROM _dl_end)"
 )
 _HAS_ROWS: Final = sql.SQL(
-    "SELECT EXISTS (SELECT FROM {} WHERE begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s))"
+    f"SELECT EXISTS (SELECT FROM {{}} {INLINED_ALIAS}"
+    " WHERE _dl_begin <= %(at)s AND (_dl_end IS NULL OR _dl_end > %(at)s))"
 )
 _HEX_TYPES: Final = select_types(lambda row: row.inlined == "bytea")
 
@@ -56,7 +57,8 @@ def read_inlined_tables(cursor: Cursor[Row], table_id: int) -> dict[str, int | N
 def has_inlined_rows(cursor: Cursor[Row], table_id: int, at: int) -> bool:
     """Return whether a table has inlined rows as of a snapshot."""
     for name in read_inlined_tables(cursor, table_id):
-        (found,) = cursor.execute(_HAS_ROWS.format(sql.Identifier(name)), {"at": at}).fetchone() or (False,)
+        with translate_damage(name):
+            (found,) = cursor.execute(_HAS_ROWS.format(sql.Identifier(name)), {"at": at}).fetchone() or (False,)
         if found:
             return True
     return False
