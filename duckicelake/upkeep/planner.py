@@ -120,17 +120,21 @@ def request_part(
 
 
 def _request(services: Services, due: Sequence[DueTask]) -> list[DueTask]:
-    """Put tasks that are asked for into the queue; what it can't take comes back with its problem. TaskHeldError."""
+    """Put tasks that are asked for into the queue; what it can't take comes back with its problem. TaskHeldError.
+
+    One that runs already for the same condition is as good as queued.
+    """
     if not due:
         return []
     with services.database.transaction() as cursor:
         queued = queue.enqueue(cursor, due, requested_by=services.caller.principal.name).keys
-        refused = [item for item in due if item.key not in queued]
-        held = queue.read_held(cursor, refused) if refused else {}
+        others = [item for item in due if item.key not in queued]
+        held = queue.read_held(cursor, others) if others else {}
+    refused = [item for item in others if item.key in held and held[item.key].where != item.task.where]
     problems = [_explain_held(item.task, held[item.key]) for item in refused]
     if len(problems) == len(due):
         raise TaskHeldError(f"Nothing was put into the queue: {summarize(problems)}")
-    taken = [item for item in due if item.key in queued]
+    taken = [item for item in due if item not in refused]
     return taken + [replace(item, problem=problem) for item, problem in zip(refused, problems, strict=True)]
 
 

@@ -92,6 +92,16 @@ def test_request_beside_a_task_that_runs_queues_the_rest_and_says_what_is_left(
     assert asked["why"] == "asked for, where id > 5"
 
 
+def test_same_request_beside_the_task_that_runs_is_answered_by_it(http: httpx.Client, client: Client) -> None:
+    http.post(TABLE, json={"where": "id < 3"}).raise_for_status()
+    task = claim(client.services)
+    (asked,) = http.post(TABLE, json={"where": "id < 3"}).raise_for_status().json()["tasks"]
+    assert asked["why"] == "asked for, where id < 3"
+    with client.services.database.transaction() as cursor:
+        assert queue.finish_task(cursor, task.claim, "done")
+    assert not [found for found in tasks(client.services) if found.state != "done"]
+
+
 def test_same_request_again_is_one_task_and_a_request_goes_over_the_plan(http: httpx.Client, client: Client) -> None:
     set_policies(client.services, {"maintenance.automatic": "compact", "maintenance.compaction.min-files": "2"})
     plan_lake(client.services, 0.001, is_forced=True)

@@ -11,7 +11,7 @@ FROM duckicelake_upkeep u;
 
 -- take_plan: leave the next plan to this process, if it is due; milliseconds since the epoch, and the newest snapshot
 UPDATE duckicelake_upkeep
-SET next_plan = clock_timestamp() + %(seconds)s * interval '1 second'
+SET next_plan = clock_timestamp() + %(seconds)s * interval '1 second', planned = least(planned, clock_timestamp())
 WHERE next_plan <= clock_timestamp() OR planned > clock_timestamp() OR %(is_forced)s
 RETURNING trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT max(snapshot_id) FROM ducklake_snapshot);
 
