@@ -45,6 +45,7 @@ def read_as_utf8(
 
 def _find_codec(name: str) -> str:
     try:
+        "".encode(name)  # Python also has codecs that are no encodings, as hex
         return codecs.lookup(name).name
     except LookupError as error:
         raise BadInputError(
