@@ -27,7 +27,7 @@ LOOKS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "rows that hold files": (WRITE.forget_held, {"table_id": 2, "paths": PATHS}),
     "statistics of another table": (
         MAINTENANCE.statistics,
-        {"table_ids": [2], "defaults": "{}", "noted_files": [], "noted_deletes": []},
+        {"table_ids": [2], "defaults": "{}", "noted_files": [], "noted_deletes": [], "left_out": []},
     ),
     "manifests at paths": (STATE.manifests_at, {"table_id": 1, "paths": PATHS}),
     "metadata that others have": (STATE.outdated_metadata, {"table_id": 1, "version": 9, "kept": 2}),
