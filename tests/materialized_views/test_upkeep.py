@@ -354,7 +354,7 @@ def test_missing_worker_is_named_once_a_view_is_refreshed_by_itself(views: Views
     def explain() -> str | None:
         with views.services.database.statement() as cursor:
             missing = explain_missing_worker(cursor)
-            return missing and missing.detail
+            return None if missing is None else missing.detail
 
     assert explain() is None
     schedule(views, on_change=True)
