@@ -12,9 +12,9 @@ from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, DamagedTableError, FileMissingError
 from duckicelake.iceberg.manifest.entry import ManifestContent
+from duckicelake.lake.ducklake.maintenance import note_unreadable
 from duckicelake.lake.model import find_first_row_id
 from duckicelake.lake.side_tables import locations
-from duckicelake.lake.side_tables.unreadable_files import note_unreadable
 from duckicelake.rewrites.rows import RewriteProcess
 from duckicelake.rewrites.selection import MemberFile
 from duckicelake.rewrites.source import RewrittenTable

@@ -13,7 +13,6 @@ from duckicelake.errors import BadInputError, InvalidRequestError, TaskHeldError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake import maintenance, snapshots
 from duckicelake.lake.ducklake.maintenance import InlinedRowStats, UpkeepStatistics
-from duckicelake.lake.side_tables.unreadable_files import read_unreadable
 from duckicelake.maintenance.idle_kinds import IdleKinds, explain_disabled
 from duckicelake.maintenance.plan import MaintenanceState, plan_jobs
 from duckicelake.maintenance.policy import AUTOMATIC, JOB_KINDS, parse_policy
@@ -188,7 +187,7 @@ class _ReadableState:
 
 def _read_readable(services: Services, cursor: Transaction, table_ids: Sequence[int]) -> dict[int, _ReadableState]:
     """Read the states without files that can't be read, of the tables that have such files."""
-    unreadable = read_unreadable(cursor, table_ids)
+    unreadable = maintenance.read_unreadable(cursor, table_ids)
     if not unreadable:
         return {}
     left_out = [data_file_id for ids in unreadable.values() for data_file_id in ids]

@@ -11,9 +11,11 @@ from psycopg import Cursor, sql
 from psycopg.errors import UndefinedTable
 
 from duckicelake.lake.formats import INLINED_ALIAS
-from duckicelake.postgres.queries import Row, load_queries
+from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _SQL = load_queries("lake", "maintenance")
+_UNREADABLE_DAYS: Final = 1
+"""For which a note of an unreadable file holds: a task that ended is planned again after as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,18 @@ def read_statistics(
         # A prepared plan is made for any tables and reads all files: with a million of them 8 s instead of 0.1 s.
         found = cursor.execute(_SQL.statistics, parameters, prepare=False).fetchall()
     return [(UpkeepStatistics(*row), rows.get(row[0], InlinedRowStats())) for row in found]
+
+
+def note_unreadable(cursor: Transaction, data_file_ids: Sequence[int]) -> None:
+    """Note that live data files can't be read, and forget notes that hold no more."""
+    cursor.execute(_SQL.forget_unreadable, {"days": _UNREADABLE_DAYS})
+    cursor.execute(_SQL.note_unreadable, {"data_file_ids": list(data_file_ids)})
+
+
+def read_unreadable(cursor: Transaction, table_ids: Sequence[int]) -> dict[int, list[int]]:
+    """Read the ids of live data files of some tables that are noted, by table."""
+    parameters = {"table_ids": list(table_ids), "days": _UNREADABLE_DAYS}
+    return dict(cursor.execute(_SQL.unreadable, parameters).fetchall())
 
 
 def read_location(cursor: Cursor[Row], schema_name: str, table_name: str) -> str | None:
